@@ -72,7 +72,7 @@ class SchedulePlan(Timing):
     Each occurrence is late by up to `jitter_s`. In quiet hours (`22:00-07:00`, local) it is skipped. `missed` says what
     follows a time when nothing could fire: nothing (`skip`), one turn for the `last` occurrence, one for each of `all`,
     of which the newest `catch_up_max` count, or a question to a person (`ask`). With conditions (`when`) it fires only
-    if one of them holds.
+    if one of them holds and it has not fired for `cooldown_s`.
     """
 
     jitter_s: Annotated[float, Field(ge=0, le=24 * 3600)] = 0.0
@@ -80,6 +80,7 @@ class SchedulePlan(Timing):
     missed: Missed = "last"
     catch_up_max: Annotated[int, Field(ge=1, le=50)] = 10
     when: tuple[ScheduleCondition, ...] = ()
+    cooldown_s: Annotated[float, Field(ge=0)] = 0.0
 
 
 class Due(NamedTuple):
@@ -93,10 +94,8 @@ class Due(NamedTuple):
 _PLANS = TypeAdapter(SchedulePlan)
 
 
-async def holding(
-    conditions: Sequence[ScheduleCondition], found: Changes, row: ScheduleRow, now_ms: int, database: Database
-) -> list[str]:
-    """Return which conditions hold, in words for the agent.
+async def holding(plan: SchedulePlan, found: Changes, row: ScheduleRow, now_ms: int, database: Database) -> list[str]:
+    """Return which conditions hold, in words for the agent; none within the cool-down.
 
     Raises:
         InvalidInput: a pattern is malformed or takes too long to match.
@@ -104,7 +103,7 @@ async def holding(
     since_ms = int(row.seen.get("at", 0))
     known_blocks: Mapping[str, int] = row.seen.get("blocks", {})
     reasons = list[str]()
-    for one in conditions:
+    for one in plan.when if now_ms - since_ms >= plan.cooldown_s * 1000 else ():
         words = ""
         amount = {"tokens": found.tokens, "failed": found.failed, "messages": found.messages}.get(one.metric or "", 0)
         label = one.label or ""

@@ -261,7 +261,7 @@ class Schedules:
         try:
             if plan.when:
                 found = await self._changes(row, plan, int(row.seen.get("turn", 0)))
-                reasons = await holding(plan.when, found, row, now_ms, self._storage.database)
+                reasons = await holding(plan, found, row, now_ms, self._storage.database)
                 if not reasons:
                     self._note(row, nominal, OccurrenceStatus.SKIPPED, work, reason="no condition holds")
                     return

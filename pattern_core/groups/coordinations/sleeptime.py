@@ -34,14 +34,16 @@ _FIELDS = {"duration": "seconds", "message_threshold": "count", "threshold": "co
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SleeptimeConfig(CommonConfig):
     """The `triggers` are looked at every `check_interval` seconds, or at the times of `cron` in `zone`. They are the
-    conditions of a schedule, as such or below `condition`. If one holds, or there are none, `intervention_agent` (also
-    `intervention_agent_id`) is sent `prompt`; without one the members take turns.
+    conditions of a schedule, as such or below `condition`. If one holds and the group has not worked for `cooldown`
+    seconds, or there are none, `intervention_agent` (also `intervention_agent_id`) is sent `prompt`; without one the
+    members take turns.
     """
 
     check_interval: Annotated[float, Field(ge=60, le=366 * 24 * 3600)] = 1_800.0
     cron: str | None = None
     zone: str = "UTC"
     triggers: tuple[dict[str, Any], ...] = ()
+    cooldown: Annotated[float, Field(ge=0)] = 0.0
     intervention_agent: str | None = None
     intervention_agent_id: str | None = None
     prompt: str = PROMPT
@@ -62,7 +64,7 @@ def schedule_of(config: SleeptimeConfig) -> dict[str, Any]:
     """Return the schedule's plan, and its message."""
     times = {"every": config.check_interval} if config.cron is None else {"cron": config.cron, "zone": config.zone}
     when = [condition_of(trigger) for trigger in config.triggers]
-    return {**times, "when": when, "missed": "last", "message": config.prompt}
+    return {**times, "when": when, "cooldown_s": config.cooldown, "missed": "last", "message": config.prompt}
 
 
 async def run(room: Room, config: SleeptimeConfig) -> str:

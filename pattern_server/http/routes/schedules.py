@@ -42,6 +42,7 @@ class ScheduleTimes(RequestModel):
     missed: Missed | None = None
     catch_up_max: int | None = None
     when: list[dict[str, Any]] | None = None
+    cooldown_s: float | None = None
 
 
 class ScheduleCreateRequest(ScheduleTimes):

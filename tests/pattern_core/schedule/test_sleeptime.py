@@ -52,6 +52,12 @@ async def test_triggers_decide_and_cost_nothing_where_none_holds() -> None:
     assert await work(config, None, "hello", None) == (["cleo"], ["skipped", "fired", "skipped"])
 
 
+async def test_a_cool_down_delays_the_next_time() -> None:
+    config = {"check_interval": 3600, "triggers": [{"kind": "activity"}], "cooldown": 7200}
+    found = await work(config, "one", "two", "three", None, None)
+    assert found == (["ada", "bob"], ["skipped", "fired", "skipped", "fired", "skipped"])
+
+
 async def test_missed_times_coalesce_and_a_restart_continues() -> None:
     async with in_memory() as database:
         async with running(otherwise=by_name, database=database) as one:
@@ -105,4 +111,11 @@ def test_the_triggers_of_the_original_are_conditions() -> None:
     assert condition_of({"condition": {"type": "time_elapsed", "duration": 60}}) == {"kind": "elapsed", "seconds": 60}
     assert condition_of({"kind": "inbox"}) == {"kind": "inbox"}
     plan = schedule_of(SleeptimeConfig(cron="@daily", zone="Asia/Tokyo", prompt="Look."))
-    assert plan == {"cron": "@daily", "zone": "Asia/Tokyo", "when": [], "missed": "last", "message": "Look."}
+    assert plan == {
+        "cron": "@daily",
+        "zone": "Asia/Tokyo",
+        "when": [],
+        "cooldown_s": 0.0,
+        "missed": "last",
+        "message": "Look.",
+    }
