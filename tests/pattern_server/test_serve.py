@@ -390,13 +390,15 @@ async def test_a_command_without_a_server_starts_nothing_that_is_due(alone: Path
         await client.post("/constellations/home/schedules", json=body)
     [database] = config.data_dir.glob("constellations/*/pattern.db")
     with closing(open_connection(database)) as connection, connection:
-        connection.execute("UPDATE timer SET due_at = '2026-01-01T00:00:00.000Z'")
+        connection.execute("UPDATE timer SET due_at = ?1, payload = ?1", ("2026-01-01T00:00:00.000Z",))
     async with open_app(config) as (app, token):
         transport = httpx2.ASGITransport(app=app)
         headers = {"Authorization": f"Bearer {token}"}
         async with httpx2.AsyncClient(transport=transport, base_url=f"http://pattern{API}", headers=headers) as client:
-            answer = await client.get("/constellations/home/schedules/often/occurrences")
-            assert (answer.status_code, answer.json()["items"]) == (200, [])
+            for _ in range(20):
+                answer = await client.get("/constellations/home/schedules/often/occurrences")
+                assert (answer.status_code, answer.json()["items"]) == (200, [])
+                await trio.sleep(0.01)
     async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
         with trio.fail_after(60):
             while not (await client.get("/constellations/home/schedules/often/occurrences")).json()["items"]:
