@@ -9,25 +9,22 @@ time, with the same arguments, or always.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import trio
-
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.limits import Limits
+from pattern_core.timers import Timers
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_db import errors
-from pattern_db.columns import Json, iso, to_json, unix_ms
+from pattern_db.columns import Json, iso, to_json
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.journal import approvals
 from pattern_db.journal.approvals import ApprovalRow, GrantRow
+from pattern_db.tables.timers import TimerRow
 
-EXPIRY_LOOK_S = 3600.0  # longest wait for an expiry before the clock is checked again
-EXPIRY_STEP_S = 0.01  # shortest wait: times have milliseconds
 _BECAME = {
     ApprovalStatus.APPROVED: "already approved",
     ApprovalStatus.EDITED: "already approved (with changed arguments)",
@@ -85,30 +82,17 @@ class ApprovalQuestion:
 class Approvals:
     """The approvals of one constellation. The code that asks questions of a kind registers an `on_answer`."""
 
-    def __init__(self, storage: Storage, limits: Limits) -> None:
+    def __init__(self, storage: Storage, limits: Limits, timers: Timers) -> None:
         self.grants = Grants(storage)
         self._storage = storage
         self._limits = limits
         self._answers: dict[ApprovalKind, tuple[Perform, Refuse]] = {}
-        self._asked = trio.Event()
+        self.asked = timers.changed  # call it when another transaction stored a question: its time runs
+        timers.on_due(approvals.TIMER, self._time_out)
 
     def on_answer(self, kind: ApprovalKind, perform: Perform, refuse: Refuse = lambda _approval, _work: None) -> None:
         """Register `perform` for approved questions of this kind, and `refuse` for denied and expired ones."""
         self._answers[kind] = perform, refuse
-
-    async def run(self) -> None:
-        """Close expired questions until cancelled.
-
-        Raises:
-            StorageFailed: the disk failed.
-        """
-        while True:
-            self._asked = trio.Event()
-            first = await self._expire()
-            left_s = math.inf if first is None else (unix_ms(first) - self._storage.clock.now_ms()) / 1000
-            # The wall clock may be set during the wait: a long wait is checked again.
-            with trio.move_on_after(min(max(left_s, EXPIRY_STEP_S), EXPIRY_LOOK_S) if first is not None else math.inf):
-                await self._asked.wait()
 
     async def ask(self, question: ApprovalQuestion, work: UnitOfWork) -> str:
         """Ask within `work`, and return the approval's id; an identical open question is not asked twice.
@@ -124,7 +108,7 @@ class Approvals:
             raise Overloaded(full)
         work.store(approvals.insert, row, turn_id=question.turn_id)
         work.event("approval.requested", requested(row))
-        work.when_settled(lambda _committed: self._asked.set())
+        work.when_settled(lambda _committed: self.asked())
         return row.id
 
     async def full(self, wanted: int = 1) -> str | None:
@@ -133,10 +117,6 @@ class Approvals:
         if count < self._limits.approvals_pending_max:
             return None
         return f"{count} approvals are already open; a person must answer some of them first"
-
-    def asked(self) -> None:
-        """Note that another transaction stored a question, so that it expires in time."""
-        self._asked.set()
 
     def row(self, question: ApprovalQuestion) -> ApprovalRow:
         """Return the question as it will be stored, pending."""
@@ -155,7 +135,7 @@ class Approvals:
         self, limit: int, *, status: ApprovalStatus | None = ApprovalStatus.PENDING, before: str | None = None
     ) -> Sequence[Approval]:
         """Return questions (of one status), newest first; expired ones are closed before."""
-        await self._expire()
+        await self._close_due()
         return await self._storage.database.read(approvals.recent, limit, status=status, before=before)
 
     async def get(self, approval_id: str) -> Approval:
@@ -164,7 +144,7 @@ class Approvals:
         Raises:
             NotFound: there is none.
         """
-        await self._expire()
+        await self._close_due()
         try:
             return await self._storage.database.read(approvals.get, approval_id)
         except errors.RowNotFound as error:
@@ -204,22 +184,24 @@ class Approvals:
         work.store(approvals.decide, approval.id, status=status, by=by, decision=decision, at=self._storage.now())
         work.event("approval.decided", {"approval_id": approval.id, "status": status.value, "by": by})
 
-    async def _expire(self) -> str | None:
-        """Close expired questions; return when the next one expires."""
-        now = self._storage.now()
-        first = await self._storage.database.read(approvals.first_expiry)
-        if first is None or first > now:
-            return first
-        for approval in await self._storage.database.read(approvals.due, now):
+    async def _close_due(self) -> None:
+        """Close expired questions, also if the timers are late."""
+        for approval in await self._storage.database.read(approvals.due, self._storage.now()):
             work = UnitOfWork()
-            _perform, refuse = self._answers[approval.kind]
-            refuse(approval, work)
-            self._close(
-                work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Expired without an answer"}
-            )
+            self._expire(approval, work)
             with suppress(errors.RowConflict):  # a person has just answered
                 await self._storage.commit(work)
-        return await self._storage.database.read(approvals.first_expiry)
+
+    async def _time_out(self, timer: TimerRow, work: UnitOfWork) -> None:
+        with suppress(errors.RowNotFound):  # deleted with its agent
+            approval = await self._storage.database.read(approvals.get, timer.ref)
+            if approval.status is ApprovalStatus.PENDING:
+                self._expire(approval, work)
+
+    def _expire(self, approval: Approval, work: UnitOfWork) -> None:
+        _perform, refuse = self._answers[approval.kind]
+        refuse(approval, work)
+        self._close(work, approval, ApprovalStatus.EXPIRED, by="system", decision={"note": "Not answered in time"})
 
 
 class Grants:

@@ -36,8 +36,10 @@ from pattern_core.models.client import ModelClient
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
+from pattern_core.schedule.schedules import Accept, Schedules
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
+from pattern_core.timers import Timers
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
@@ -124,7 +126,8 @@ class Constellation:
             nursery.start_soon(outlasting, self.memory.blocks.run, wait_s, name="memory consolidation")
             nursery.start_soon(outlasting, self.embeddings.run, wait_s, name="embeddings")
             nursery.start_soon(outlasting, self.folders.run, wait_s, name="folders")
-            nursery.start_soon(outlasting, self.approvals.run, wait_s, name="approvals")
+            if self.runtime.has_timers:
+                nursery.start_soon(outlasting, self.timers.run, wait_s, name="timers")
             nursery.start_soon(self.halt.run, self._stop_all, name="halt")
             nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
             prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)
@@ -156,12 +159,16 @@ class Constellation:
         self.budgets = Budgets(database=database, clock=clock, known=self._journal.budgets)
         storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=self._journal.ids)
         self.archive = Archive(storage)
-        self.approvals = Approvals(storage, limits)
+        self.timers = Timers(storage)
+        self.approvals = Approvals(storage, limits, self.timers)
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.changed_outside)
+        self.schedules = Schedules(
+            storage, self.roster, self.groups, self.timers, self.approvals, accepting=self._accepting
+        )
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
@@ -296,8 +303,6 @@ class Constellation:
 
     async def _deliver(self, sender: Record, work: UnitOfWork, target: str, content: str) -> str:
         """Accept a message from one agent to another within the calling tool's own transaction."""
-        if self.halt.current is not None:
-            raise Halted(self.halt.current)
         if sender.depth >= self.runtime.limits.turn.depth_max:
             raise LimitReached(
                 f"this request was passed on {sender.depth} times already; answer it yourself instead of asking"
@@ -319,25 +324,36 @@ class Constellation:
             depth=sender.depth + 1,
             policy="enqueue",
         )
-        admission.check(incoming, self.runtime.limits)
-        if isinstance(found, Group):
-            turn_id, accept = self._runs.accepting(found, incoming)
-            wake: Callable[[str], None] = self._runs.wake
-        else:
-            arrival = self._arrival(incoming, found)
-            turn_id, wake = arrival.turn.id, self._actors.wake
-
-            def accept(connection: Connection) -> tuple[Ticket, list[Event]]:
-                return admission.accept(connection, arrival, self.runtime.limits)
+        turn_id, accept, wake = self._accepting(found, incoming)
 
         def settled(committed: bool) -> None:
             if committed:
                 sender.children += 1
-                wake(found.id)
+                wake()
 
         work.store_and_tell(lambda connection: accept(connection)[1])
         work.when_settled(settled)
         return turn_id
+
+    def _accepting(self, target: Agent | Group, incoming: IncomingMessage) -> tuple[str, Accept, Callable[[], None]]:
+        """Return the id of a message's turn, what accepts it within a transaction, and what wakes its target after it.
+
+        Raises:
+            PatternError: as `submit`.
+        """
+        if self.halt.current is not None:
+            raise Halted(self.halt.current)
+        admission.check(incoming, self.runtime.limits)
+        if isinstance(target, Group):
+            turn_id, accept = self._runs.accepting(target, incoming)
+            return turn_id, accept, partial(self._runs.wake, target.id)
+        arrival = self._arrival(incoming, target)
+        limits = self.runtime.limits
+        return (
+            arrival.turn.id,
+            lambda connection: admission.accept(connection, arrival, limits),
+            partial(self._actors.wake, target.id),
+        )
 
     async def _named(self, target: str) -> Agent | Group:
         """Return the agent or group that a model means: by its id or name, or the only one with the name in another

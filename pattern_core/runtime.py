@@ -48,7 +48,7 @@ class Runtime:
     """The clock and randomness, which are fixed in tests; the embedders.
 
     `limits` and `budgets` are the operator's, `meters` counts for the operator, `tools` is what tools may reach, and
-    `mcp` maps names to MCP servers.
+    `mcp` maps names to MCP servers. Without `has_timers` no schedule fires.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -59,3 +59,4 @@ class Runtime:
     meters: Meters = field(default_factory=Meters)
     tools: ToolSettings = field(default_factory=ToolSettings)
     mcp: Mapping[str, McpSettings] = field(default_factory=dict)
+    has_timers: bool = True

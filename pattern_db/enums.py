@@ -133,6 +133,7 @@ class ApprovalKind(StrEnum):
     TOOL = "tool"
     MEMORY = "memory"
     RECOVERY = "recovery"
+    SCHEDULE = "schedule"
 
 
 class ApprovalStatus(StrEnum):
@@ -144,6 +145,23 @@ class ApprovalStatus(StrEnum):
     DENIED = "denied"
     EXPIRED = "expired"
     CANCELLED = "cancelled"
+
+
+class ScheduleStatus(StrEnum):
+    """Whether a schedule is due again: a finished one has no next occurrence."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    FINISHED = "finished"
+
+
+class OccurrenceStatus(StrEnum):
+    """What happened at a nominal time of a schedule: a turn, too late, nothing to do, or a person is asked."""
+
+    FIRED = "fired"
+    MISSED = "missed"
+    SKIPPED = "skipped"
+    ASKED = "asked"
 
 
 class PathType(StrEnum):

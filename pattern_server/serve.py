@@ -34,9 +34,9 @@ from pattern_core.runtime import Runtime
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolSettings
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.errors import DatabaseError, DiskFull
+from pattern_db.errors import DatabaseError, DiskFull, RowNotFound
 from pattern_db.files import DataDirLock
-from pattern_db.tables import constellations
+from pattern_db.tables import constellations, timers
 from pattern_server.accounts import Accounts, Unauthorized
 from pattern_server.config import Config, ConfigError, unknown_variables, write_private
 from pattern_server.constellations import Constellations
@@ -49,7 +49,7 @@ from pattern_server.metrics import Metrics
 from pattern_server.models import ModelSetup, open_models
 from pattern_server.sections import raise_descriptor_limit
 from pattern_server.settings import configured_budgets, configured_mcp, embedder_shelf, shell_settings
-from pattern_server.supervisor import Supervisor
+from pattern_server.supervisor import WAKES_AT_ONCE, Supervisor, Wakeups
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 SERVER_FILE = "server.json"
 FIRST_TOKEN_FILE = "admin.token"
 HALTS_LOG = "halts.log"
-WAKES_AT_ONCE = 4  # constellations that resume turns after a start
+WAKE_RETRY_S = 5.0  # at least, until a constellation that is due and could not be woken is woken again
 COLD_QUESTION_S = 30.0  # for the vector of a question while the model is loading
 OURS = "pattern"  # the parent of our loggers
 GRACE_S = 2.0  # for running answers, after all constellations have stopped
@@ -82,6 +82,7 @@ class Assembled:
     files: ConstellationFiles
     lock: DataDirLock
     local_token: str
+    wakeups: Wakeups
 
 
 async def serve(
@@ -133,6 +134,7 @@ async def serve(
                 task_status.started(ready)
                 beside.start_soon(partial(trio.to_thread.run_sync, _load, app))  # before the first request, if it can
                 beside.start_soon(_go_on, parts)
+                beside.start_soon(_wake_due, parts)
                 await shutdown.wait()
                 _log.info("stopping")
                 parts.state.draining.set()
@@ -146,7 +148,8 @@ async def serve(
 async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
     """Yield the application without a listener, and a token with all rights for it; for commands while no server runs.
 
-    The exit waits for started turns, for as long as a server's drain.
+    The exit waits for started turns, for as long as a server's drain. No schedule fires: a command must not start
+    turns by itself.
 
     Raises:
         OwnedElsewhere: a server works on the data directory; the message names its process.
@@ -155,14 +158,16 @@ async def open_app(config: Config) -> AsyncIterator[tuple[Application, str]]:
     configure_logs("error", config.log_format)
     # A command loads the model again, and a person waits for its one search: it may last as long as that.
     limits = replace(config.limits, question_timeout_s=max(config.limits.question_timeout_s, COLD_QUESTION_S))
-    async with assembled(config.model_copy(update={"limits": limits}), {}) as parts:
+    async with assembled(config.model_copy(update={"limits": limits}), {}, has_timers=False) as parts:
         await parts.state.accounts.bootstrap(with_token=False)
         yield build_app(parts.state), parts.local_token
         await parts.state.supervisor.drain()
 
 
 @asynccontextmanager
-async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncIterator[Assembled]:
+async def assembled(
+    config: Config, providers: Mapping[str, Provider], *, has_timers: bool = True
+) -> AsyncIterator[Assembled]:
     """Yield everything except the listener; stop everything in the opposite order.
 
     Raises:
@@ -181,6 +186,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
             halts_log=config.data_dir / HALTS_LOG,
         ),
         mcp=configured_mcp(config),
+        has_timers=has_timers,
     )
     with _private_files(), DataDirLock.acquire(config.data_dir) as lock, DatabaseThreads() as threads:
         # The file of a killed server names a process that no longer exists or is another program.
@@ -192,7 +198,8 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
             trio.open_nursery() as nursery,
         ):
             files = ConstellationFiles(config.data_dir, runtime)
-            run = partial(_run_constellation, registry=database, models=models.client, runtime=runtime)
+            wakeups = Wakeups(runtime.clock)
+            run = partial(_run_constellation, registry=database, models=models.client, runtime=runtime, wakeups=wakeups)
             supervisor = Supervisor(partial(run, open_database=partial(files.open, threads=threads)), config.supervisor)
             await nursery.start(supervisor.run)
             local_token = new_secret()
@@ -218,7 +225,7 @@ async def assembled(config: Config, providers: Mapping[str, Provider]) -> AsyncI
             models.log_unusable()
             metrics.gates = models.client.gate_figures
             nursery.start_soon(metrics.sample_lag, name="loop lag")
-            yield Assembled(state=state, files=files, lock=lock, local_token=local_token)
+            yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()
 
 
@@ -250,6 +257,7 @@ async def _run_constellation(
     open_database: Callable[[str], AbstractAsyncContextManager[Database]],
     models: ModelClient,
     runtime: Runtime,
+    wakeups: Wakeups,
 ) -> None:
     """Open the constellation, call `started` once it is recovered, and run it until it is cancelled. The supervisor
     runs this.
@@ -270,12 +278,20 @@ async def _run_constellation(
             tools=ToolRegistry(builtin.BUILTIN, runtime.tools),
             runtime=runtime,
         )
-        async with trio.open_nursery() as nursery:
-            await nursery.start(constellation.run)
-            started(constellation)
-            # Later than that, because no request waits for it, and a full disk here is no reason to stop.
-            with suppress(DatabaseError):
-                await registry.write(constellations.touch, row.id, now_text(runtime.clock))
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(constellation.run)
+                started(constellation)
+                # Later than that, because no request waits for it, and a full disk here is no reason to stop.
+                with suppress(DatabaseError):
+                    await registry.write(constellations.touch, row.id, now_text(runtime.clock))
+        finally:
+            # A process that is killed leaves a log behind the file, and the next start opens that.
+            with trio.CancelScope(shield=True), suppress(DatabaseError):
+                due_at = await database.read(timers.first_due)
+                if due_at != row.next_due_at:
+                    await registry.write(constellations.set_next_due, row.id, due_at)
+                wakeups.set(row.id, due_at)
 
 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
@@ -340,6 +356,27 @@ async def _go_on(parts: Assembled) -> None:
     async with trio.open_nursery() as nursery:
         for constellation_id in await parts.files.unfinished(registered):
             nursery.start_soon(wake, constellation_id)
+
+
+async def _wake_due(parts: Assembled) -> None:
+    """Wake parked constellations when they have something to do."""
+    registry = parts.state.accounts.database
+
+    async def wake(constellation_id: str) -> float | None:
+        try:
+            await registry.read(constellations.find, constellation_id)
+            async with parts.state.supervisor.use(constellation_id):
+                return None
+        except RowNotFound:  # deleted meanwhile
+            return None
+        except (Unavailable, DatabaseError) as error:
+            _log.warning("cannot wake", {"constellation": constellation_id, "reason": error.message})
+            wait_s = error.details.get("retry_after_s") if isinstance(error, Unavailable) else None
+            return max(float(wait_s), WAKE_RETRY_S) if isinstance(wait_s, int | float) else WAKE_RETRY_S
+
+    for constellation_id, due_at in (await registry.read(constellations.dues)).items():
+        parts.wakeups.set(constellation_id, due_at)
+    await parts.wakeups.run(wake)
 
 
 def _shutdown_by_signals(nursery: trio.Nursery, models: ModelSetup) -> trio.Event:

@@ -21,6 +21,9 @@ from typing import Generic, Literal, Protocol, TypeVar
 import trio
 
 from pattern_core.errors import PatternError, Unavailable, leaves
+from pattern_core.ids import Clock
+from pattern_core.timers import LOOK_S
+from pattern_db.columns import iso, unix_ms
 from pattern_db.errors import DatabaseError, DiskFull, StorageFailed
 from pattern_server.sections import SupervisorConfig
 
@@ -29,6 +32,7 @@ STORAGE_RETRY_MAX_S = 60.0
 QUARANTINE_MAX_S = 900.0
 ROOM_WAIT_S = 2.0  # how long a wake-up waits for a free place or for a pending restart
 DRAIN_RETRY_S = BUSY_RETRY_S = 5.0
+WAKES_AT_ONCE = 4  # constellations that are woken together: those that are due, or that resume turns after a start
 GIVE_BACK_S = 30.0  # between two returns of memory to the system
 
 _log = logging.getLogger("pattern.supervisor")
@@ -357,6 +361,46 @@ class Supervisor(Generic[C]):
             if now >= give_back_at:
                 give_back_at = now + GIVE_BACK_S
                 _give_memory_back()
+
+
+class Wakeups:
+    """When parked constellations have something to do. One task sleeps until the first of these moments."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due: dict[str, int] = {}  # id → unix milliseconds
+        self._changed = trio.Event()
+
+    def set(self, constellation_id: str, due_at: str | None) -> None:
+        """Note when it has something to do; None for never."""
+        if due_at is None:
+            self._due.pop(constellation_id, None)
+        else:
+            self._due[constellation_id] = unix_ms(due_at)
+            self._changed.set()
+
+    async def run(self, wake: Callable[[str], Awaitable[float | None]]) -> None:
+        """Call `wake` for each constellation that is due, until cancelled; where it returns a number of seconds, again
+        after these.
+        """
+        async with trio.open_nursery() as nursery:
+            limiter = trio.CapacityLimiter(WAKES_AT_ONCE)
+
+            async def one(constellation_id: str) -> None:
+                async with limiter:
+                    again_s = await wake(constellation_id)
+                if again_s is not None:
+                    self.set(constellation_id, iso(self._clock.now_ms() + round(again_s * 1000)))
+
+            while True:
+                self._changed, now_ms = trio.Event(), self._clock.now_ms()
+                for constellation_id in [name for name, due_ms in self._due.items() if due_ms <= now_ms]:
+                    del self._due[constellation_id]
+                    nursery.start_soon(one, constellation_id)
+                left_s = (min(self._due.values()) - now_ms) / 1000 if self._due else math.inf
+                # The wall clock may be set and the machine may sleep meanwhile: it is compared again after a while.
+                with trio.move_on_after(min(left_s, LOOK_S) if self._due else math.inf):
+                    await self._changed.wait()
 
 
 def _give_memory_back() -> None:

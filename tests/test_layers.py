@@ -46,6 +46,7 @@ RULES = (
         ),
         "HTTP clients",
     ),
+    Rule(("dateutil",), ("pattern_core/schedule/timing.py",), "one file knows when a rule is due"),
     Rule(("pint",), ("pattern_core/calculator.py",), "one file knows the units"),
     Rule(("mcp", "mcp_types"), ("pattern_core/mcp_servers/connection.py",), "one file knows the protocol's library"),
     Rule(("markdownify",), ("pattern_core/files/readers.py",), "pages are read in a child process"),
@@ -58,6 +59,7 @@ RULES = (
             "pattern_server/cli/mirror/disk.py",  # the states that it stored
             *("pattern_core/validation.py", "pattern_core/agent_settings.py", "pattern_core/budgets/"),
             *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/", "pattern_core/groups/"),
+            "pattern_core/schedule/",
             *("pattern_core/models/model.py", "pattern_core/models/catalogue.py", "pattern_core/models/routing.py"),
             *("pattern_core/models/throttle.py", "pattern_core/models/providers/settings.py"),
             *("pattern_core/memory/schema.py", "pattern_core/embeddings/settings.py"),

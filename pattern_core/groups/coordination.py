@@ -173,8 +173,9 @@ def no_trouble(_config: Any, _members: Sequence[Member]) -> list[str]:
 
 
 class Coordination(Generic[C]):
-    """A way to work together: its config, the function that runs it (it returns the group's answer), and the
-    function that returns why a config cannot run with these members, as sentences that say how to fix it.
+    """A way to work together: its config, the function that runs it (it returns the group's answer), the function that
+    returns why a config cannot run with these members, as sentences that say how to fix it, and the plan and message
+    of the schedule by which the group works by itself, if it does.
     """
 
     def __init__(
@@ -182,10 +183,12 @@ class Coordination(Generic[C]):
         config: type[C],
         run: Callable[[Room, C], Awaitable[str]],
         trouble: Callable[[C, Sequence[Member]], list[str]] = no_trouble,
+        schedule_of: Callable[[C], dict[str, Any]] | None = None,
     ) -> None:
         self.adapter = TypeAdapter(config)
         self.run = run
         self.trouble = trouble
+        self.schedule_of = schedule_of
         self._config = config
 
     def known(self, place: Sequence[Any]) -> Collection[str]:

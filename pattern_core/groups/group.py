@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from pattern_core.agents import Agent, Roster
 from pattern_core.errors import Conflict, InvalidInput, NotFound
@@ -52,6 +52,10 @@ class Group:
         return self.row.name
 
 
+Follow: TypeAlias = Callable[[Group, dict[str, Json] | None, UnitOfWork], Awaitable[None]]
+"""Adds to the transaction that stores a group the schedule by which it works by itself, or removes that (None)."""
+
+
 class Groups:
     """The groups of one constellation."""
 
@@ -60,6 +64,7 @@ class Groups:
         self._storage = storage
         self._roster = roster
         self._on_change = on_change
+        self.follow: Follow | None = None  # set by the schedules
 
     async def get(self, id_or_name: str) -> Group:
         """Return the group with this id or name.
@@ -168,6 +173,9 @@ class Groups:
         work.store(store, row)
         work.store(groups.replace_members, row.id, rows)
         work.event(event, {"group_id": row.id, "name": row.name})
+        if self.follow is not None:
+            plan = None if coordination.schedule_of is None else coordination.schedule_of(config)
+            await self.follow(group, plan, work)
         try:
             await self._storage.commit(work)
         except RowConflict:

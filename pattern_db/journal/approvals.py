@@ -11,6 +11,10 @@ from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.errors import RowConflict
+from pattern_db.tables import timers
+from pattern_db.tables.timers import TimerRow
+
+TIMER = "approval"  # the kind of timer that ends a question
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ def insert(connection: Connection, row: ApprovalRow, *, turn_id: str | None = No
     if row.turn is None and turn_id is not None:
         row = replace(row, turn=connection.execute("SELECT key FROM turn WHERE id = ?", (turn_id,)).get)
     _APPROVALS.insert(connection, [row])
+    if row.expires_at is not None:
+        timers.put(connection, TimerRow(TIMER, row.id, row.expires_at))
 
 
 def get(connection: Connection, approval_id: str) -> ApprovalRow:
@@ -82,12 +88,6 @@ def count_pending(connection: Connection) -> int:
     return int(fetch_all(connection, "SELECT count(*) FROM approval WHERE status = 'pending'")[0][0])
 
 
-def first_expiry(connection: Connection) -> str | None:
-    """Return when the first of the open questions expires; None without any."""
-    first = fetch_all(connection, "SELECT min(expires_at) FROM approval WHERE status = 'pending'")[0][0]
-    return None if first is None else str(first)
-
-
 def decide(
     connection: Connection, approval_id: str, *, status: ApprovalStatus, by: str, decision: Json, at: str
 ) -> None:
@@ -103,6 +103,7 @@ def decide(
     )
     if connection.changes() != 1:
         raise RowConflict(f"the approval {approval_id} was already answered; read it again")
+    timers.delete(connection, TIMER, approval_id)
 
 
 def due(connection: Connection, now: str) -> list[ApprovalRow]:
@@ -135,6 +136,8 @@ def cancel_calls(connection: Connection, turn: int, at: str) -> list[str]:
         " AND status = 'pending' RETURNING id",
         (at, turn),
     )
+    for (approval_id,) in rows:
+        timers.delete(connection, TIMER, approval_id)
     return sorted(str(row[0]) for row in rows)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection, Table
+from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.errors import RowNotFound
 
 
 @dataclass(frozen=True, slots=True)
 class ConstellationRow:
-    """One constellation. `db_path` is relative to the data directory; names are unique for one owner."""
+    """One constellation. `db_path` is relative to the data directory; names are unique for one owner.
+
+    `next_due_at` is when it has something to do, as it was when it was last closed.
+    """
 
     id: str
     owner_id: str
@@ -18,6 +21,7 @@ class ConstellationRow:
     db_path: str
     created_at: str
     last_accessed_at: str
+    next_due_at: str | None = None
 
 
 _CONSTELLATIONS = Table("constellations", ConstellationRow)
@@ -70,6 +74,16 @@ def touch(connection: Connection, constellation_id: str, last_accessed_at: str) 
     connection.execute(
         "UPDATE constellations SET last_accessed_at = ? WHERE id = ?", (last_accessed_at, constellation_id)
     )
+
+
+def set_next_due(connection: Connection, constellation_id: str, next_due_at: str | None) -> None:
+    """Remember when it has something to do; nothing happens if it is gone."""
+    connection.execute("UPDATE constellations SET next_due_at = ? WHERE id = ?", (next_due_at, constellation_id))
+
+
+def dues(connection: Connection) -> dict[str, str]:
+    """Return when constellations have something to do, by id; only those that have."""
+    return dict(fetch_all(connection, "SELECT id, next_due_at FROM constellations WHERE next_due_at IS NOT NULL"))
 
 
 def delete(connection: Connection, constellation_id: str) -> None:

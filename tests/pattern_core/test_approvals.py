@@ -22,6 +22,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.limits import Limits
 from pattern_core.testing import StoppedClock
+from pattern_core.timers import Timers
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.enums import ApprovalKind, ApprovalStatus
 from tests.pattern_core.turns.rig import ADA, Rig, accepted
@@ -44,7 +45,7 @@ class World:
     def __post_init__(self) -> None:
         ids = Ids(self.clock, seeded_randomness(5))
         storage = Storage(database=self.running.database, commit=self.commit, clock=self.clock, ids=ids)
-        self.approvals = Approvals(storage, Limits(approvals_pending_max=2, approval_expiry_s=60))
+        self.approvals = Approvals(storage, Limits(approvals_pending_max=2, approval_expiry_s=60), Timers(storage))
         self.approvals.on_answer(ApprovalKind.MEMORY, self.grant)
 
     async def commit(self, work: UnitOfWork) -> None:

@@ -21,7 +21,8 @@ from pattern_db.errors import (
 from pattern_db.files import shipped
 from pattern_db.journal import events, steps
 from pattern_db.migrate import Kind, Migrations, ledger, migrations_of, require_ledger
-from pattern_db.tables import agents, embedding_indexes, meta, prompts
+from pattern_db.tables import agents, embedding_indexes, meta, prompts, timers
+from pattern_db.tables.timers import TimerRow
 from tests.pattern_db.conftest import make_index
 
 NOW, LATER = "2026-11-21T22:24:40.123Z", "2026-11-22T08:00:00.000Z"
@@ -226,6 +227,8 @@ ROWS = {  # by the version from which on they fit
     " prompt_tokens, prompt_stable, prompt_volatile, history_from, history_count, history_tokens)"
     " VALUES (1, 1, 1, 'open', 'p', 'm', '', x'', x'', ?1, 7, zeroblob(16), zeroblob(16), '', 0, 0);"
     "INSERT INTO prompt_log (agent_id, digest, parts) VALUES ('agt_ada', zeroblob(16), {parts})",
+    30: "INSERT INTO approval (id, kind, request, args_hash, status, expires_at, created_at)"
+    " VALUES ('apr_1', 'memory', '{}', x'', 'pending', ?1, ?1)",
 }
 
 
@@ -246,6 +249,8 @@ def test_a_file_of_every_version_becomes_like_a_new_one(tmp_path: Path, version:
     with closing(open_connection(path)) as old, closing(template.in_memory(SHIPPED, now=NOW)) as new:
         assert fetch_all(old, schema) == fetch_all(new, schema)
         assert maintenance.check(old) == []
+        if version == 30:
+            assert timers.due(old, NOW, 9) == [TimerRow("approval", "apr_1", NOW)]
         if version >= 5:
             assert fetch_all(old, "SELECT rowid FROM message_fts('tea')") == [(1,)]
             assert fetch_all(old, "SELECT DISTINCT doc FROM cjk_vocab") == [(4,)]

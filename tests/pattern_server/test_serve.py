@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -340,3 +341,65 @@ def test_a_standard_error_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatc
     configure_logs("info", "json")
     logging.getLogger("pattern.ours").error("unheard")
     logging.getLogger("theirs").error("unheard")
+
+
+async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Path) -> None:
+    config = config_for(alone, bootstrap_token=GIVEN)
+    due = datetime.now(UTC) + timedelta(seconds=2)
+    at = due.isoformat(timespec="milliseconds")
+    async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
+        await client.post("/constellations", json={"name": "home"})
+        await client.post("/constellations/home/agents", json={"name": "ada"})
+        body = {"name": "soon", "agent": "ada", "message": "Now.", "at": at}
+        assert (await client.post("/constellations/home/schedules", json=body)).status_code == 201
+    registry = config.data_dir / "global.db"
+    with closing(open_connection(registry)) as connection:
+        stored = connection.execute("SELECT next_due_at FROM constellations").get
+    assert stored == at.replace("+00:00", "Z")
+    provider = ScriptedProvider([says("Yes?")])
+    async with running(config, provider) as ready, client_of(ready.url, GIVEN) as client:
+        assert (await client.get("/constellations/home")).json()["state"] == "parked"
+        with trio.fail_after(60):
+            while not provider.requests:
+                await trio.sleep(0.01)
+        late_s = (datetime.now(UTC) - due).total_seconds()
+        assert 0 <= late_s < 2
+        [occurred] = (await client.get("/constellations/home/schedules/soon/occurrences")).json()["items"]
+        turn = await completed(client, f"/constellations/home/turns/{occurred['turn_id']}")
+        assert [one["content"] for one in turn["messages"]] == ["Now.", "Yes?"]
+
+
+async def test_schedules_of_a_restored_copy_are_paused(alone: Path) -> None:
+    async with running(config_for(alone, bootstrap_token=GIVEN)) as ready, client_of(ready.url, GIVEN) as client:
+        await client.post("/constellations", json={"name": "home"})
+        await client.post("/constellations/home/agents", json={"name": "ada"})
+        body = {"name": "often", "agent": "ada", "message": "Now.", "every": 60}
+        await client.post("/constellations/home/schedules", json=body)
+        file = (await client.post("/constellations/home/backup")).json()["path"]
+        await client.post("/constellations/restore", json={"file": file, "name": "copy"})
+        [found] = (await client.get("/constellations/copy/schedules")).json()["items"]
+        assert (found["status"], found["due_at"]) == ("paused", None)
+
+
+async def test_a_command_without_a_server_starts_nothing_that_is_due(alone: Path) -> None:
+    config = config_for(alone, bootstrap_token=GIVEN)
+    async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
+        await client.post("/constellations", json={"name": "home"})
+        await client.post("/constellations/home/agents", json={"name": "ada"})
+        body = {"name": "often", "agent": "ada", "message": "Now.", "every": 60}
+        await client.post("/constellations/home/schedules", json=body)
+    [database] = config.data_dir.glob("constellations/*/pattern.db")
+    with closing(open_connection(database)) as connection, connection:
+        connection.execute("UPDATE timer SET due_at = ?1, payload = ?1", ("2026-01-01T00:00:00.000Z",))
+    async with open_app(config) as (app, token):
+        transport = httpx2.ASGITransport(app=app)
+        headers = {"Authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(transport=transport, base_url=f"http://pattern{API}", headers=headers) as client:
+            for _ in range(20):
+                answer = await client.get("/constellations/home/schedules/often/occurrences")
+                assert (answer.status_code, answer.json()["items"]) == (200, [])
+                await trio.sleep(0.01)
+    async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
+        with trio.fail_after(60):
+            while not (await client.get("/constellations/home/schedules/often/occurrences")).json()["items"]:
+                await trio.sleep(0.01)

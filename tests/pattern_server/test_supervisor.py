@@ -13,9 +13,11 @@ import trio
 import trio.testing
 
 from pattern_core.errors import Unavailable
+from pattern_core.testing import StoppedClock
+from pattern_db.columns import iso
 from pattern_db.errors import DiskFull, IOFailed, SchemaOutdated
 from pattern_server.sections import SupervisorConfig
-from pattern_server.supervisor import Supervisor
+from pattern_server.supervisor import Supervisor, Wakeups
 
 
 class Sleeper:
@@ -361,3 +363,41 @@ async def _when_awake(supervisor: Supervisor[Sleeper], name: str) -> Sleeper:
             return await touch(supervisor, name)
         except Unavailable:
             await trio.sleep(0.5)
+
+
+async def test_what_is_due_is_woken_once_and_again_where_that_failed(autojump_clock: trio.testing.MockClock) -> None:
+    clock = StoppedClock()
+    wakeups, woken = Wakeups(clock), list[tuple[str, float]]()
+    refused = Counter({"busy": 2})
+
+    async def wake(name: str) -> float | None:
+        woken.append((name, trio.current_time()))
+        refused[name] -= 1
+        return 5.0 if refused[name] >= 0 else None
+
+    def due_in(seconds: int) -> str:
+        return iso(clock.now_ms() + seconds * 1000)
+
+    async def pass_time(seconds: int) -> None:
+        clock.advance(seconds * 1000)
+        await trio.sleep(seconds)
+        await trio.testing.wait_all_tasks_blocked()
+
+    async with trio.open_nursery() as nursery:
+        wakeups.set("late", due_in(-60))
+        wakeups.set("gone", due_in(10))
+        nursery.start_soon(wakeups.run, wake)
+        await pass_time(1)
+        assert [name for name, _ in woken] == ["late"]
+        wakeups.set("gone", None)
+        wakeups.set("busy", due_in(20))
+        wakeups.set("moved", due_in(100))
+        wakeups.set("moved", due_in(33))
+        for _ in range(40):
+            await pass_time(1)
+        assert [name for name, _ in woken] == ["late", "busy", "busy", "busy", "moved"]
+        clock.advance(86_400_000)  # the laptop slept
+        wakeups.set("far", due_in(-1))
+        await pass_time(1)
+        assert [name for name, _ in woken][-1] == "far"
+        nursery.cancel_scope.cancel()

@@ -13,6 +13,7 @@ from pattern_core.groups.coordinations import (
     parallel,
     pipeline,
     round_robin,
+    sleeptime,
     supervisor,
     swarm,
     voting,
@@ -28,5 +29,6 @@ COORDINATIONS: Mapping[str, Coordination[Any]] = MappingProxyType(  # by `patter
         "parallel": parallel.COORDINATION,
         "debate": debate.COORDINATION,
         "swarm": swarm.COORDINATION,
+        "sleeptime": sleeptime.COORDINATION,
     }
 )

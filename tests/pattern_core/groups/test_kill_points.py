@@ -28,6 +28,7 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "voting": ("voting", {"quorum": 2}),
     "parallel": ("parallel", {"aggregator": "bob"}),
     "swarm": ("swarm", {}),
+    "sleeptime": ("sleeptime", {}),
     "debate": ("debate", {"judge": "bob", "rounds": 2, "max_turns": 100}),
 }
 MESSAGES = ["Is it time?", "And now?"]

@@ -9,7 +9,7 @@ from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.journal import approvals
 from pattern_db.journal.approvals import ApprovalRow, GrantRow
-from pattern_db.tables import agents
+from pattern_db.tables import agents, timers
 from tests.pattern_db.conftest import LATER, NOW, MakeTurn
 
 
@@ -65,11 +65,11 @@ def test_lists_are_newest_first_and_by_status(db: Connection) -> None:
 def test_what_is_due(db: Connection) -> None:
     approvals.insert(db, row("apr_1"))
     approvals.insert(db, row("apr_2", args=b"b", expires_at=None))
-    assert approvals.first_expiry(db) == LATER
+    assert timers.first_due(db) == LATER
     assert approvals.due(db, NOW) == []
     assert [one.id for one in approvals.due(db, LATER)] == ["apr_1"]
     decide(db, "apr_1", ApprovalStatus.EXPIRED)
-    assert approvals.first_expiry(db) is None
+    assert timers.first_due(db) is None
     with pytest.raises(RowConflict):
         decide(db, "apr_1")
     assert approvals.get(db, "apr_2").status is ApprovalStatus.PENDING

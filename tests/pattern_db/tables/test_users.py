@@ -114,6 +114,10 @@ def test_names_are_unique_for_one_owner_only(global_db: Connection) -> None:
 
 def test_rename_touch_delete(global_db: Connection) -> None:
     constellations.rename(global_db, "cst_home", "house")
+    constellations.set_next_due(global_db, "cst_home", LATER)
+    assert constellations.dues(global_db) == {"cst_home": LATER}
+    constellations.set_next_due(global_db, "cst_home", None)
+    assert constellations.dues(global_db) == {}
     constellations.touch(global_db, "cst_home", LATER)
     row = constellations.find(global_db, "house")
     assert (row.name, row.last_accessed_at) == ("house", LATER)

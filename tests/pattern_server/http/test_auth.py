@@ -29,6 +29,8 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/groups": {"name": "desk", "pattern_type": "parallel", "members": []},
     "PATCH /constellations/{c}/groups/{g}": {"description": "other"},
     "POST /constellations/{c}/groups/{g}/members": {"agent_id": "ada"},
+    "POST /constellations/{c}/schedules": {"name": "often", "agent": "ada", "message": "Hello", "every": 3600},
+    "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
     "POST /constellations/{c}/groups/{g}/messages": {"content": "Hello"},
     "POST /constellations/{c}/folders": {"name": "papers"},
     "PATCH /constellations/{c}/folders/{f}": {"description": "other"},
@@ -144,7 +146,7 @@ async def test_the_right_scope_is_enough(place: Place) -> None:
         expected = {404} if is_missing else {200, 201, 202, 204}
         if row.endswith(("/undo", "/redo", "/rollback")):
             expected = {422}  # a block that nobody changed has nothing to take back
-        if row.endswith(("/repair", "/resume")):
+        if row.endswith(("/repair", "/{c}/resume")):
             expected = {409}  # nothing is damaged, nobody halted it
         if row == "POST /constellations/{c}/agents/{a}/memory/{label}/share":
             expected = {404}  # there is no agent to lend it to

@@ -1,0 +1,349 @@
+"""Schedules: messages that agents and groups get by themselves, each occurrence exactly once or visibly not at all.
+
+An occurrence that fires is its row, its turn as accepted, and the timer of the next one, in one transaction. What was
+missed while the server was down is decided by the schedule's policy. A heartbeat is a schedule with conditions: where
+none of them holds, no model is asked, and the occurrence is visible as skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import trio
+
+from pattern_core.agents import Agent, Roster
+from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
+from pattern_core.events import Event
+from pattern_core.groups.group import Group, Groups
+from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, next_of, plan_of
+from pattern_core.schedule.timing import DAY_MS
+from pattern_core.timers import Timers
+from pattern_core.turns.admission import IncomingMessage, Ticket
+from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
+from pattern_core.untrusted import check_plain
+from pattern_core.validation import without_null
+from pattern_db.columns import Json, iso, unix_ms
+from pattern_db.connection import Connection
+from pattern_db.enums import AgentStatus, ApprovalKind, OccurrenceStatus, ScheduleStatus
+from pattern_db.errors import RowConflict, RowNotFound
+from pattern_db.tables import schedules, timers
+from pattern_db.tables.schedules import OccurrenceRow, ScheduleRow
+from pattern_db.tables.timers import TimerRow
+
+NAME_CHARS_MAX = 100
+SCHEDULES_MAX = 10_000  # of one constellation
+AUDIENCE = "human"
+SOURCE = "schedule"
+
+Schedule = ScheduleRow
+Occurrence = OccurrenceRow
+Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
+Accepting: TypeAlias = Callable[[Agent | Group, IncomingMessage], tuple[str, Accept, Callable[[], None]]]
+"""Returns the id of a message's turn, what accepts it within a transaction, and what wakes its target after that.
+Raises a `PatternError` if the target cannot be sent it.
+"""
+
+_TIMINGS = ("cron", "every", "at", "rrule")
+
+
+class Schedules:
+    """The schedules of one constellation."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        roster: Roster,
+        groups: Groups,
+        timers: Timers,
+        approvals: Approvals,
+        *,
+        accepting: Accepting,
+    ) -> None:
+        self._storage = storage
+        self._roster = roster
+        self._groups = groups
+        self._timers = timers
+        self._approvals = approvals
+        self._accepting = accepting
+        timers.on_due(schedules.TIMER, self._fire)
+        groups.follow = self.follow
+        approvals.on_answer(ApprovalKind.SCHEDULE, self._agreed, self._refused)
+
+    async def get(self, id_or_name: str) -> tuple[ScheduleRow, str | None]:
+        """Return the schedule with this id or name, and when it is due next.
+
+        Raises:
+            NotFound: there is none.
+        """
+        try:
+            row = await self._storage.database.read(schedules.find, id_or_name)
+        except RowNotFound:
+            raise NotFound(f"there is no schedule {id_or_name!r} in this constellation") from None
+        timer = await self._storage.database.read(timers.get, schedules.TIMER, row.id)
+        return row, None if timer is None else timer.due_at
+
+    async def all(self) -> list[tuple[ScheduleRow, str | None]]:
+        """Return all schedules by name, each with the time at which it is due next."""
+        return await self._storage.database.read(schedules.list_all)
+
+    async def occurrences(self, schedule_id: str, limit: int, *, before: str | None = None) -> list[OccurrenceRow]:
+        """Return what happened at the newest nominal times, newest first; only before one, if given."""
+        return await self._storage.database.read(schedules.occurrences, schedule_id, limit, before=before)
+
+    async def create(self, *, name: str, target: Agent | Group, message: str, plan: Mapping[str, Json]) -> ScheduleRow:
+        """Create a schedule that sends the agent or group a message.
+
+        Raises:
+            InvalidInput: a field does not fit, or it would never be due.
+            Conflict: the name is taken.
+        """
+        now = self._storage.now()
+        if await self._storage.database.read(schedules.count) >= SCHEDULES_MAX:
+            raise InvalidInput(f"a constellation has at most {SCHEDULES_MAX} schedules; delete one")
+        row = ScheduleRow(
+            id=self._storage.ids.new("sch"),
+            name=name.strip(),
+            message=message,
+            agent_id=target.id if isinstance(target, Agent) else None,
+            group_id=target.id if isinstance(target, Group) else None,
+            plan={"starts_at": now, **without_null(dict(plan))},  # type: ignore[dict-item]  # of a dictionary
+            created_at=now,
+            updated_at=now,
+        )
+        return await self._save(row, schedules.create, "schedule.created")
+
+    async def update(self, id_or_name: str, changes: Mapping[str, Any]) -> ScheduleRow:
+        """Change the given fields (`name`, `message`, `status`, or those of the plan); it is due again from now on.
+
+        Raises:
+            NotFound: there is no such schedule.
+            InvalidInput, Conflict: as `create`.
+        """
+        row, _ = await self.get(id_or_name)
+        own = {name: changes[name] for name in ("name", "message", "status") if name in changes}
+        if "name" in own:
+            own["name"] = str(own["name"]).strip()
+        given = {name: value for name, value in changes.items() if name not in own}
+        plan = {**row.plan, **(dict.fromkeys(_TIMINGS) if given.keys() & set(_TIMINGS) else {}), **given}
+        status = ScheduleStatus.ACTIVE if row.status is ScheduleStatus.FINISHED else row.status
+        row = replace(row, **{"status": status, **own}, plan=without_null(plan), updated_at=self._storage.now())  # type: ignore[arg-type]  # by name above
+        return await self._save(row, schedules.update, "schedule.changed")
+
+    async def delete(self, id_or_name: str) -> ScheduleRow:
+        """Delete a schedule with its occurrences; the turns that it started stay.
+
+        Raises:
+            NotFound: there is no such schedule.
+        """
+        row, _ = await self.get(id_or_name)
+        async with given_or_alone(None, self._storage.commit) as work:
+            work.store(schedules.delete, row.id)
+            work.event("schedule.deleted", {"schedule_id": row.id, "name": row.name})
+        return row
+
+    async def run(self, id_or_name: str) -> str:
+        """Fire now, whatever the plan says; return the id of the turn.
+
+        Raises:
+            NotFound: there is no such schedule.
+            PatternError: its agent or group cannot be sent the message.
+        """
+        row, _ = await self.get(id_or_name)
+        work = UnitOfWork()
+        turn_id = await self._send(row, self._storage.clock.now_ms(), work, strict=True)
+        try:
+            await self._storage.commit(work)
+        except RowConflict:
+            raise Conflict("the schedule fired in this moment; run it again if you want another turn") from None
+        return turn_id
+
+    async def follow(self, group: Group, plan: Mapping[str, Json] | None, work: UnitOfWork) -> None:
+        """Keep the schedule of a group that works by itself in step with it, in the group's own transaction; without
+        a plan (it holds the message, too) there is none.
+        """
+        own_id = "sch_" + group.id.partition("_")[2]
+        known: ScheduleRow | None = None
+        with suppress(RowNotFound):
+            known = await self._storage.database.read(schedules.find, own_id)
+        if plan is None:
+            if known is not None:
+                work.store(schedules.delete, own_id)
+            return
+        now = self._storage.now()
+        row = known or ScheduleRow(id=own_id, name="", message="", created_at=now, updated_at=now, group_id=group.id)
+        plan = {"starts_at": row.created_at, **plan}
+        row = replace(row, name=f"{group.name}: own work", message=plan.pop("message"), plan=plan, updated_at=now)
+        await self._store(row, schedules.create if known is None else schedules.update, work)
+
+    async def _save(self, row: ScheduleRow, store: Any, event: str) -> ScheduleRow:
+        work = UnitOfWork()
+        await self._store(row, store, work)
+        work.event(event, {"schedule_id": row.id, "name": row.name})
+        try:
+            await self._storage.commit(work)
+        except RowConflict:
+            raise Conflict(f"the name {row.name!r} is taken by another schedule; choose another one") from None
+        return row
+
+    async def _store(self, row: ScheduleRow, store: Any, work: UnitOfWork) -> None:
+        if not 0 < len(check_plain(row.name, "a schedule's name")) <= NAME_CHARS_MAX:
+            raise InvalidInput(f"a schedule's name has 1 to {NAME_CHARS_MAX} characters")
+        if not row.message.strip():
+            raise InvalidInput("the message is empty; say in `message` what to do when it is due")
+        plan = plan_of(row.plan, is_new=True)
+        now_ms = self._storage.clock.now_ms()
+        newest = await self.occurrences(row.id, 1)
+        after_ms = max(now_ms, unix_ms(newest[0].nominal_at) if newest else 0)
+        upcoming = await trio.to_thread.run_sync(next_of, plan, after_ms)
+        if upcoming is None and store is schedules.create:
+            raise InvalidInput("it would never be due; give a time in the future, or another rule")
+        changes = await self._changes(row, plan, int(row.seen.get("turn", 0)))
+        work.store(store, replace(row, seen=row.seen or {"turn": changes.turn, "at": now_ms, "blocks": changes.blocks}))
+        if row.status is ScheduleStatus.ACTIVE:
+            self._await_next(row, plan, upcoming, work)
+        else:
+            work.store(timers.delete, schedules.TIMER, row.id)
+
+    def _await_next(self, row: ScheduleRow, plan: SchedulePlan, upcoming: int | None, work: UnitOfWork) -> None:
+        if upcoming is None:
+            work.store(schedules.set_status, row.id, ScheduleStatus.FINISHED)
+            work.store(timers.delete, schedules.TIMER, row.id)
+            return
+        due_at = iso(upcoming + jitter_ms(row.id, plan, upcoming))
+        work.store(timers.put, TimerRow(schedules.TIMER, row.id, due_at, iso(upcoming)))
+        work.when_settled(lambda _committed: self._timers.changed())
+
+    async def _changes(self, row: ScheduleRow, plan: SchedulePlan, since: int) -> schedules.Changes:
+        labels = [one.label for one in plan.when if one.label is not None]
+        return await self._storage.database.read(schedules.changes, row, since, labels)
+
+    async def _fire(self, timer: TimerRow, work: UnitOfWork) -> None:
+        """Add what is due to the transaction that removes the timer."""
+        try:
+            row = await self._storage.database.read(schedules.find, timer.ref)
+        except RowNotFound:  # deleted with its agent or group
+            return
+        if row.status is not ScheduleStatus.ACTIVE or timer.payload is None:
+            return
+        now_ms, first_ms = self._storage.clock.now_ms(), unix_ms(timer.payload)
+        try:
+            plan = plan_of(row.plan)
+            if plan.rrule is not None or now_ms - first_ms > DAY_MS:
+                due = await trio.to_thread.run_sync(due_of, plan, row.id, first_ms, now_ms)
+            else:
+                due = due_of(plan, row.id, first_ms, now_ms)
+        except InvalidInput as error:  # another version stored it, or the machine does not know its time zone any more
+            self._note(row, first_ms, OccurrenceStatus.SKIPPED, work, reason=error.message)
+            work.store(schedules.set_status, row.id, ScheduleStatus.PAUSED)
+            return
+        fires, asked = chosen(plan, row.id, due.nominal, now_ms)
+        for place, nominal in enumerate(due.nominal):
+            if nominal in fires:
+                await self._occur(row, plan, nominal, work)
+            elif nominal == asked:
+                await self._ask(row, nominal, work)
+            else:
+                count = due.older + 1 if place == 0 else 1
+                reason = "the server was not running, or the clock was set forward"
+                self._note(row, nominal, OccurrenceStatus.MISSED, work, reason=reason, count=count)
+        self._await_next(row, plan, due.next_ms, work)
+
+    async def _occur(self, row: ScheduleRow, plan: SchedulePlan, nominal: int, work: UnitOfWork) -> None:
+        now_ms = self._storage.clock.now_ms()
+        if is_quiet(plan, now_ms):
+            self._note(row, nominal, OccurrenceStatus.SKIPPED, work, reason="quiet hours")
+            return
+        reasons: Sequence[str] = ()
+        try:
+            if plan.when:
+                found = await self._changes(row, plan, int(row.seen.get("turn", 0)))
+                reasons = await holding(plan, found, row, now_ms, self._storage.database)
+                if not reasons:
+                    self._note(row, nominal, OccurrenceStatus.SKIPPED, work, reason="no condition holds")
+                    return
+                seen = {"turn": found.turn, "at": now_ms, "blocks": found.blocks}
+                work.store(schedules.set_seen, row.id, seen)
+            await self._send(row, nominal, work, reasons=reasons)
+        except PatternError as error:  # such as an archived agent
+            self._note(row, nominal, OccurrenceStatus.SKIPPED, work, reason=error.message)
+
+    async def _send(
+        self, row: ScheduleRow, nominal: int, work: UnitOfWork, *, reasons: Sequence[str] = (), strict: bool = False
+    ) -> str:
+        """Have the turn of an occurrence accepted with `work`; if that is refused it is skipped, unless `strict`."""
+        target: Agent | Group
+        if row.group_id is not None:
+            target = await self._groups.get(row.group_id)
+        else:
+            target = await self._roster.get(row.agent_id or "")
+            if target.status is AgentStatus.HIBERNATED:
+                target = await self._roster.update(target.id, {"status": AgentStatus.ACTIVE})
+        content = "\n\n".join([row.message, *(["Why now: " + "; ".join(reasons)] if reasons else [])])
+        about = {"schedule_id": row.id, "schedule": row.name, "nominal_at": iso(nominal)}
+        incoming = IncomingMessage(
+            agent_id=target.id,
+            content=content,
+            sender="system",
+            source=SOURCE,
+            source_metadata=about,
+            policy="enqueue",
+        )
+        turn_id, accept, wake = self._accepting(target, incoming)
+        fired = self._row(row, nominal, OccurrenceStatus.FIRED, turn_id=turn_id)
+
+        def store(connection: Connection) -> list[Event]:
+            occurrence, events = fired, list[Event]()
+            try:
+                _, events = accept(connection)
+            except PatternError as error:  # too many messages wait
+                if strict:
+                    raise
+                occurrence = replace(fired, status=OccurrenceStatus.SKIPPED, turn_id=None, reason=error.message)
+            schedules.note_occurrence(connection, occurrence)
+            return events
+
+        work.store_and_tell(store)
+        work.when_settled(lambda committed: wake() if committed else None)
+        return turn_id
+
+    def _row(self, row: ScheduleRow, nominal: int, status: OccurrenceStatus, **more: Any) -> OccurrenceRow:
+        return OccurrenceRow(row.id, iso(nominal), status, self._storage.now(), **more)
+
+    def _note(
+        self, row: ScheduleRow, nominal: int, status: OccurrenceStatus, work: UnitOfWork, *, reason: str, count: int = 1
+    ) -> None:
+        work.store(schedules.note_occurrence, self._row(row, nominal, status, reason=reason, count=count))
+
+    async def _ask(self, row: ScheduleRow, nominal: int, work: UnitOfWork) -> None:
+        request = {"schedule_id": row.id, "schedule": row.name, "nominal_at": iso(nominal), "message": row.message}
+        try:
+            question = ApprovalQuestion(kind=ApprovalKind.SCHEDULE, request=request, audience=AUDIENCE)
+            await self._approvals.ask(question, work)
+        except PatternError as error:  # too many questions are open
+            self._note(row, nominal, OccurrenceStatus.MISSED, work, reason=error.message)
+            return
+        self._note(row, nominal, OccurrenceStatus.ASKED, work, reason="missed: a person is asked whether it is to run")
+
+    async def _agreed(self, approval: Approval, _answer: ApprovalAnswer, work: UnitOfWork) -> str:
+        row, _ = await self.get(approval.request["schedule_id"])
+        turn_id = await self._send(row, unix_ms(approval.request["nominal_at"]), work, strict=True)
+        return f"It runs now: {turn_id}"
+
+    def _refused(self, approval: Approval, work: UnitOfWork) -> None:
+        row = OccurrenceRow(
+            approval.request["schedule_id"],
+            approval.request["nominal_at"],
+            OccurrenceStatus.MISSED,
+            self._storage.now(),
+            reason="no person agreed to run it",
+        )
+        work.store(_note_if_there, row)
+
+
+def _note_if_there(connection: Connection, row: OccurrenceRow) -> None:
+    if schedules.occurrences(connection, row.schedule_id, 1):  # else it was deleted
+        schedules.note_occurrence(connection, row)
