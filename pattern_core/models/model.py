@@ -43,7 +43,7 @@ class ModelRequest:
     """One question to a model.
 
     `system` is the list of instruction parts, `memory` that of memory blocks, which change more often: each provider
-    puts them where a change invalidates the least of a cache. `messages` is the conversation, oldest first, every tool
+    puts them where its models understand them best. `messages` is the conversation, oldest first, every tool
     call followed by its result.
     `seed` repeats after a crash. Temperatures and the like are None where the vendor's default holds.
     `response_schema` is a JSON Schema object that the words of the answer must follow as JSON. `reasoning_effort`

@@ -60,7 +60,6 @@ _OWN_HOSTS = ("api.openai.com", "openai.azure.com")
 _VENDOR_HOSTS = ("googleapis.com", "anthropic.com")  # which speak this format too
 _THINKING_HOSTS = ("deepseek.com", "moonshot.ai", "moonshot.cn")
 _MISTRAL = re.compile(r"mi[sx]tral|magistral|codestral|devstral|voxtral", re.IGNORECASE)
-_QUESTION = "# Message"
 _DETAILS = "reasoning_details"  # OpenRouter's: words and proofs of the vendor behind it
 _GROWING = ("text", "summary", "data", "signature")  # fields of a detail that come in pieces
 _THOUGHTS = ("reasoning_content", "reasoning")
@@ -167,14 +166,12 @@ def _window_in(said: Mapping[str, object], model: str) -> int:
 
 def encode(request: ModelRequest, server: Server) -> Encoded:
     """Return the body of the request."""
-    messages: list[Encoded] = []
-    if request.system:
-        messages.append({"role": "system", "content": "\n\n".join(request.system)})
-    if request.memory:
-        # Templates of open models show the tools behind the system message, so it must not change when memory does.
-        # A heading ends the memory: small models take what stands before a question for the person's words.
-        text = "\n\n".join(request.memory if server.is_own else (*request.memory, _QUESTION))
-        messages.append({"role": "system" if server.is_own else "user", "content": text})
+    instructions, memory = "\n\n".join(request.system), "\n\n".join(request.memory)
+    if not server.is_own:
+        # Templates of open models know one system message. Small models take memory in a message of the user's for what
+        # the person says, and follow the guide to tools best behind it; who the agent is comes first.
+        instructions, memory = "\n\n".join([*request.system[:1], *request.memory, *request.system[1:]]), ""
+    messages: list[Encoded] = [{"role": "system", "content": text} for text in (instructions, memory) if text]
     for message in request.messages:
         messages += _encode_message(message, request.model, server)
     tools: list[Encoded] = [{"type": "function", "function": function_of(tool)} for tool in request.tools]

@@ -189,10 +189,11 @@ def test_other_servers_get_what_templates_of_open_models_can_show() -> None:
         user(""),
         user("thanks"),
     ]
-    request = ModelRequest(model="qwen3.5", system=["Be kind."], messages=conversation, memory=["# Memory"])
+    system, memory = ["Be kind.", "Use tools."], ["# Memory", "## human"]
+    request = ModelRequest(model="qwen3.5", system=system, messages=conversation, memory=memory)
     assert shapes(messages_of(request, OTHER)) == [
-        ("system", "Be kind."),
-        ("user", "# Memory\n\n# Message\n\n<system>\nwhat was before\n</system>\n\nfind tea"),
+        ("system", "Be kind.\n\n# Memory\n\n## human\n\nUse tools."),
+        ("user", "<system>\nwhat was before\n</system>\n\nfind tea"),
         ("assistant", None),
         ("tool", "none"),
         ("assistant", None),
