@@ -75,7 +75,7 @@ SECTIONS: Mapping[str, str] = {
 }
 _QUESTION_HEADING = "# Message"
 _NO_ROOM = "no room in the window beside the message itself"
-_OWNERS = {Via.OWN: "the agent's own", Via.ATTACHED: "lent to the agent", Via.CONSTELLATION: "everybody's"}
+_OWNERS = {Via.OWN: "the agent's own", Via.ATTACHED: "lent to the agent", Via.CONSTELLATION: "the constellation's"}
 _REASONS = {  # of blocks, in the order in which they are shown
     Kind.CORE: "a core block, {owner}",
     Kind.PINNED: "a working block, {owner}",

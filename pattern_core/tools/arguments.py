@@ -27,7 +27,7 @@ from pattern_db.columns import check_depth
 ToolFunction = Callable[..., Awaitable[object]]
 CheckFunction = Callable[[Mapping[str, object]], dict[str, object]]
 
-_DATA = ("const", "enum", "examples")  # keywords of a schema whose values are data, not schemas
+_DATA = ("const", "enum", "examples")  # keywords of a schema with values that are data, not schemas
 # Every prompt pays for each word. What distinguishes the choices of a union refers to definitions, and each choice says
 # it by itself; `Tool.check` fills defaults in and refuses other properties, in words that the model reads.
 _LEFT_OUT = ("title", "discriminator", "$defs", "default")
@@ -35,7 +35,7 @@ _CLOSED = ("additionalProperties", False)
 _NULL = {"type": "null"}
 # A string, to the end of the text if it has no other, or a bracket.
 _STRINGS_AND_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-_ENDS_OF_VALUES = ('"', "}", "]", "true", "false", "null")  # not of numbers, whose last digits may be missing
+_ENDS_OF_VALUES = ('"', "}", "]", "true", "false", "null")  # not of numbers: their last digits may be missing
 _WHOLE = re.compile(r"-?\d{1,15}")
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 
@@ -45,7 +45,7 @@ class InvalidArguments(InvalidInput):
 
 
 def arguments_of(fn: ToolFunction) -> tuple[Mapping[str, Any], CheckFunction]:
-    """Return `Tool.parameters` and `Tool.check` of `fn`, whose first parameter is the context and not shown.
+    """Return `Tool.parameters` and `Tool.check` of `fn`. Its first parameter is the context and not shown.
 
     `Annotated[str, "words"]` describes a parameter; a default makes it one that may be left out; `Literal` lists the
     values it may have.
@@ -148,9 +148,9 @@ def operations_in(schema: Mapping[str, Any]) -> list[str]:
 
 
 def coerced(arguments: Mapping[str, object], schema: Mapping[str, Any]) -> dict[str, object]:
-    """Return an object as its schema wants it, as far as it is certain what was meant; the rest stays as it is.
+    """Return an object converted to its schema where it is certain what was meant; the rest is unchanged.
 
-    Null for what may be left out is left out, unless the schema takes it.
+    Null for an optional property is left out, unless the schema accepts it.
     """
     properties, required = schema.get("properties"), schema.get("required")
     known = properties if isinstance(properties, dict) else {}

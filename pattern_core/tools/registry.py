@@ -31,7 +31,7 @@ class Suited(NamedTuple):
 
 
 def suited(enabled: Collection[str], facts: ModelFacts, window: int) -> Suited:
-    """Return what suits a model whose prompts keep to `window` tokens."""
+    """Return what suits a model with prompts of at most `window` tokens."""
     if AUTO not in enabled:
         named: ToolProfile | None = "small" if "small" in enabled else "full" if "full" in enabled else None
         return Suited(tuple(enabled), named, f"enabled_tools names {'the tools' if named is None else 'it'}")

@@ -140,7 +140,7 @@ class Tool(ToolAttributes):
     """A tool, with everything that the rest of the program must know about it.
 
     `parameters` is a JSON Schema object for the model. `run` is called with the context and, by name, what `check`
-    makes of the arguments: typed, with defaults filled in; it raises `InvalidInput`, whose message names each misfit.
+    makes of the arguments: typed, with defaults filled in; it raises `InvalidInput`, which names each misfit.
     """
 
     name: str

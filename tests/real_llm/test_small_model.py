@@ -88,6 +88,6 @@ async def test_a_cancelled_answer_leaves_the_server_free(small: Llama, place: Ho
 
 
 async def _follow(place: Home, turn_id: str, names: list[str]) -> None:
-    """Collect the names of a turn's events while they come: pieces of an answer are dropped where the turn has ended."""
+    """Collect the names of a turn's events as they come: the pieces of an answer are deleted when the turn ends."""
     async for name in place.events(turn_id):
         names.append(name)

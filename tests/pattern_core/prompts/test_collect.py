@@ -346,7 +346,7 @@ async def test_blocks_stand_by_kind_and_owner_and_say_why_they_are_shown(rig: Ri
     assert [(part.kind, part.name, part.reason) for part in named] == [
         (Kind.CORE, "zeta", "a core block, the agent's own"),
         (Kind.CORE, "beta", "a core block, lent to the agent"),
-        (Kind.CORE, "alpha", "a core block, everybody's"),
+        (Kind.CORE, "alpha", "a core block, the constellation's"),
         (Kind.PINNED, "kept", "a working block, pinned"),
         (Kind.PINNED, "theirs", "a working block, lent to the agent"),
         (Kind.REFERRED, "plan", "a working block that the message names, the agent's own"),
