@@ -53,6 +53,7 @@ from pattern_core.models.providers.openai_responses import (
 )
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.models.providers.spoken import SpokenText, as_text, neutral
+from pattern_core.models.tokens import estimate_tools
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, whose ids are often longer
 _SEED_BITS = 31  # some compatible servers read the seed into a 32-bit integer
@@ -60,6 +61,8 @@ _OWN_HOSTS = ("api.openai.com", "openai.azure.com")
 _VENDOR_HOSTS = ("googleapis.com", "anthropic.com")  # which speak this format too
 _THINKING_HOSTS = ("deepseek.com", "moonshot.ai", "moonshot.cn")
 _MISTRAL = re.compile(r"mi[sx]tral|magistral|codestral|devstral|voxtral", re.IGNORECASE)
+_QUESTION = "# Message"
+_FEW_TOOLS_TOKENS_MAX = 500  # of all tools; more are too many to be read again at each edit of memory
 _DETAILS = "reasoning_details"  # OpenRouter's: words and proofs of the vendor behind it
 _GROWING = ("text", "summary", "data", "signature")  # fields of a detail that come in pieces
 _THOUGHTS = ("reasoning_content", "reasoning")
@@ -166,12 +169,16 @@ def _window_in(said: Mapping[str, object], model: str) -> int:
 
 def encode(request: ModelRequest, server: Server) -> Encoded:
     """Return the body of the request."""
-    instructions, memory = "\n\n".join(request.system), "\n\n".join(request.memory)
-    if not server.is_own:
+    system, memory = request.system, request.memory
+    if not server.is_own and estimate_tools(request.tools) <= _FEW_TOOLS_TOKENS_MAX:
         # Templates of open models know one system message. Small models take memory in a message of the user's for what
         # the person says, and follow the guide to tools best behind it; who the agent is comes first.
-        instructions, memory = "\n\n".join([*request.system[:1], *request.memory, *request.system[1:]]), ""
-    messages: list[Encoded] = [{"role": "system", "content": text} for text in (instructions, memory) if text]
+        system, memory = [*system[:1], *memory, *system[1:]], ()
+    messages: list[Encoded] = [{"role": "system", "content": "\n\n".join(system)}] if system else []
+    if memory:
+        # Those templates show the tools behind the system message, so many tools stay cached where memory is not in it.
+        text = "\n\n".join(memory if server.is_own else (*memory, _QUESTION))
+        messages.append({"role": "system" if server.is_own else "user", "content": text})
     for message in request.messages:
         messages += _encode_message(message, request.model, server)
     tools: list[Encoded] = [{"type": "function", "function": function_of(tool)} for tool in request.tools]

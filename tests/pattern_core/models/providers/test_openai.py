@@ -155,6 +155,14 @@ def test_forced_tools_answers_by_a_schema_and_effort() -> None:
     assert "tool_choice" not in OPENAI.body(force_tool="search")
 
 
+def test_memory_is_in_the_system_message_of_open_models_unless_many_tools_follow_it() -> None:
+    few = ModelRequest(model="m", system=["who", "how"], memory=["# Memory", "tea"], messages=[user("hello")])
+    assert shapes(messages_of(few, OTHER)) == [("system", "who\n\n# Memory\n\ntea\n\nhow"), ("user", "hello")]
+    many = replace(few, tools=[ToolSpec(name="search", description="find " * 600, parameters={})])
+    after = ("user", "# Memory\n\ntea\n\n# Message\n\nhello")
+    assert shapes(messages_of(many, OTHER)) == [("system", "who\n\nhow"), after]
+
+
 def test_images_make_content_a_list() -> None:
     image = Message(role="user", parts=(Image(media_type="", url="https://x/a.png"),))
     request = ModelRequest(model="m", system=(), messages=[image, user("plain")])
