@@ -43,7 +43,7 @@ class ModelRequest:
     """One request to a model.
 
     `system` is the list of instruction parts, `memory` that of memory blocks, which change more often: each provider
-    puts them where a change invalidates the least of a cache. `messages` is the conversation, oldest first, every tool
+    puts them where its models understand them best. `messages` is the conversation, oldest first, every tool
     call followed by its result.
     `seed` repeats after a crash. Sampling parameters are None for the vendor's default. `response_schema` is a JSON
     Schema object for the answer, which must be JSON. `reasoning_effort` "none" asks for no reasoning, None leaves it to

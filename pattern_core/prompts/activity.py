@@ -190,5 +190,5 @@ def task_line(task: OpenTask, *, is_late: bool) -> str:
     if is_late:
         about.append("overdue")
     if task.agent_id is None:
-        about.append("everybody's")
+        about.append("for all agents")
     return f"- {escaped(' '.join(task.title.split()))} ({', '.join(about)})"

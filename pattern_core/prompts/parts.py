@@ -127,7 +127,7 @@ def log_of(parts: Sequence[Part], left_out: Sequence[Part], extra: Mapping[str, 
 
 
 def read_log(text: str) -> PromptLog:
-    """Return a stored list; what a newer version noted beyond is passed over."""
+    """Return a stored list without what only a newer version knows."""
     stored: dict[str, Any] = from_json(text) or {}
     tools = stored.get("tools") or {}
     return PromptLog(

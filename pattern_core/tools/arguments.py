@@ -150,7 +150,7 @@ def operations_in(schema: Mapping[str, Any]) -> list[str]:
 def coerced(arguments: Mapping[str, object], schema: Mapping[str, Any]) -> dict[str, object]:
     """Return an object in the form of its schema, as far as the meaning is certain; the rest stays unchanged.
 
-    Null for what may be left out is left out, unless the schema takes it.
+    Null for an optional property is left out, unless the schema accepts it.
     """
     properties, required = schema.get("properties"), schema.get("required")
     known = properties if isinstance(properties, dict) else {}

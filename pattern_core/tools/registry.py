@@ -155,16 +155,19 @@ class ToolRegistry:
         tool = self._tools.get(name)
         return tool is None or tool.returns_untrusted_text
 
-    def specs(self, enabled: Collection[str]) -> tuple[ToolSpec, ...]:
-        """Return the enabled tools as the model sees them. Names of tools that do not exist are ignored."""
-        return self._enabled(tuple(enabled))
+    def specs(self, enabled: Collection[str], *, is_alone: bool = False) -> tuple[ToolSpec, ...]:
+        """Return the enabled tools as the model sees them, without those that need other agents if it `is_alone`.
 
-    def _specs_of(self, enabled: tuple[str, ...]) -> tuple[ToolSpec, ...]:
+        Names of tools that do not exist are ignored.
+        """
+        return self._enabled(tuple(enabled), is_alone)
+
+    def _specs_of(self, enabled: tuple[str, ...], is_alone: bool) -> tuple[ToolSpec, ...]:
         brief = self._brief if "small" in enabled else {}
         return tuple(
             spec if name in enabled else brief.get(name, spec)
             for name, spec in self._specs.items()
-            if self._is_enabled(name, enabled)
+            if self._is_enabled(name, enabled) and not (is_alone and self._tools[name].needs_others)
         )
 
     def _is_enabled(self, name: str, enabled: Collection[str]) -> bool:

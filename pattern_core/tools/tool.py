@@ -131,6 +131,7 @@ class ToolAttributes:
     enabled_by_default: bool = False  # for an agent that names no tools: in the profile `full`
     # In the profile `small`, in which the model reads these words ("": the description) and the needed arguments alone.
     brief: str | None = None
+    needs_others: bool = False  # not offered to the only agent of a constellation
     reads_results: bool = False  # reads long results that were stored; its own are not stored again
 
 

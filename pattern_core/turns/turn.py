@@ -41,7 +41,7 @@ from pattern_core.turns.state import COMPLETED, Asking
 from pattern_db.enums import Role
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
-from pattern_db.tables import messages
+from pattern_db.tables import agents, messages
 
 ROOM_MIN = 100  # tokens: less has no room for a question
 SQUEEZED_SHARE = 0.6  # share of a conversation that is shown again after a vendor found it too long …
@@ -237,7 +237,11 @@ class Turn:
             await self.record.flush()
             known = await services.models.learn(known.provider, known.model)
         window, output_max = room_of(known, self.settings, services)
-        specs = self.calls.offered = services.tools.specs(suited(agent.enabled_tools, known, window).enabled)
+        enabled = suited(agent.enabled_tools, known, window).enabled
+        specs, alone = services.tools.specs(enabled), services.tools.specs(enabled, is_alone=True)
+        if specs != alone and await services.journal.database.read(agents.count) == 1:
+            specs = alone
+        self.calls.offered = specs
         self.judge.tools = [spec.name for spec in specs]
         offered = self.judge.offer(specs, step)
         prompt = await services.prompts.make(

@@ -79,7 +79,7 @@ def llama(model: Path) -> Iterator[Llama]:
 
 @dataclass(frozen=True, kw_only=True)
 class Home:
-    """A constellation of a Pattern server whose agents ask the model."""
+    """A constellation of a Pattern server with agents that ask the model."""
 
     client: httpx2.AsyncClient
 
@@ -142,7 +142,7 @@ async def home(model: Llama, folder: Path, limits: str = "") -> AsyncIterator[Ho
 
 
 def main(model: str) -> None:
-    """Serve the file until there is no more input."""
+    """Serve the file until its input ends."""
     import xllamacpp
 
     settings = xllamacpp.CommonParams()

@@ -1,4 +1,4 @@
-"""Simple requests to a model that is of use: which tool it calls first, and whether it answers in plain words.
+"""Simple requests to a useful model: which tool it calls first, and whether it answers in plain words.
 
 The same model is asked through Pattern twice: with the prompt of a new agent, and with two sentences in its place, the
 same tools and no memory. What the prompt costs in quality is the difference.
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a request."""
+    """A request and the turn that answered it."""
 
     request: Mapping[str, Any]
     turn: Turn
@@ -59,7 +59,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """What became of all requests with one prompt."""
+    """The outcomes of all requests with one prompt."""
 
     name: str
     outcomes: Sequence[Outcome]

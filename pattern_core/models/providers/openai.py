@@ -53,6 +53,7 @@ from pattern_core.models.providers.openai_responses import (
 )
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.models.providers.spoken import SpokenText, as_text, neutral
+from pattern_core.models.tokens import estimate_tools
 
 _OWN_ID_CHARS_MAX, _ID_CHARS_MAX = 40, 64  # OpenAI's bound, and one for other servers, which often have longer ids
 _SEED_BITS = 31  # some compatible servers read the seed into a 32-bit integer
@@ -61,6 +62,7 @@ _VENDOR_HOSTS = ("googleapis.com", "anthropic.com")  # which speak this format t
 _THINKING_HOSTS = ("deepseek.com", "moonshot.ai", "moonshot.cn")
 _MISTRAL = re.compile(r"mi[sx]tral|magistral|codestral|devstral|voxtral", re.IGNORECASE)
 _QUESTION = "# Message"
+_FEW_TOOLS_TOKENS_MAX = 500  # of all tools; more are too many to be read again at each edit of memory
 _DETAILS = "reasoning_details"  # OpenRouter's: words and proofs of the vendor behind it
 _GROWING = ("text", "summary", "data", "signature")  # fields of a detail that come in pieces
 _THOUGHTS = ("reasoning_content", "reasoning")
@@ -167,13 +169,15 @@ def _window_in(said: Mapping[str, object], model: str) -> int:
 
 def encode(request: ModelRequest, server: Server) -> Encoded:
     """Return the body of the request."""
-    messages: list[Encoded] = []
-    if request.system:
-        messages.append({"role": "system", "content": "\n\n".join(request.system)})
-    if request.memory:
-        # Templates of open models show the tools behind the system message, so it must not change when memory does.
-        # A heading ends the memory: small models treat the text before a question as the person's.
-        text = "\n\n".join(request.memory if server.is_own else (*request.memory, _QUESTION))
+    system, memory = request.system, request.memory
+    if not server.is_own and estimate_tools(request.tools) <= _FEW_TOOLS_TOKENS_MAX:
+        # Templates of open models know one system message. Small models treat memory in a user message as the
+        # person's words, and follow the guide to tools best after it; the agent's instructions come first.
+        system, memory = [*system[:1], *memory, *system[1:]], ()
+    messages: list[Encoded] = [{"role": "system", "content": "\n\n".join(system)}] if system else []
+    if memory:
+        # Those templates show the tools behind the system message, so many tools stay cached where memory is not in it.
+        text = "\n\n".join(memory if server.is_own else (*memory, _QUESTION))
         messages.append({"role": "system" if server.is_own else "user", "content": text})
     for message in request.messages:
         messages += _encode_message(message, request.model, server)

@@ -5,7 +5,7 @@ model's words on as they are. To such models the same forms in a message or a re
 are changed before they are sent.
 
 Sources: the templates and model cards of Hermes 2 Pro and Qwen 2.5 (`<tool_call>` around JSON; its coder models also
-`<tools>`, or a fence), Qwen 3 Coder (`<function=name><parameter=key>`), Llama 3.1 (`<|python_tag|>`,
+`<tools>`, a fence, or our own `<data>`), Qwen 3 Coder (`<function=name><parameter=key>`), Llama 3.1 (`<|python_tag|>`,
 `<function=name>{…}</function>`, bare JSON with `parameters`), Mistral (`[TOOL_CALLS]`, `[ARGS]`, `[THINK]`), Phi 4 mini
 (`<|tool_call|>`), DeepSeek R1 and Qwen 3 (`<think>`), Gemma (`<start_of_turn>`); vLLM, "Tool Calling", its parsers.
 """
@@ -38,24 +38,24 @@ _TURNS = re.compile(_TURN)
 _OPENING = r"<tool_call>|<tools>|<\|tool_calls?\|>|<\|python_tag\|>|\[TOOL_CALLS\]"
 _MARK = re.compile(
     rf"(?P<turn>{_TURN}|</s>)|(?P<thought>{_THOUGHT_END.pattern})"
-    rf"|(?P<call>{_OPENING}|<function=)|(?<=\n)[ \t]*(?P<json>```|[\[{{])"
+    rf"|(?P<call>{_OPENING}|<function=)|(?P<json>(?<=\n)[ \t]*(?:```|[\[{{])|<data>\s{{0,20}}(?:```|[\[{{]))"
 )
 # The end of what came so far, where more may make one of these of it.
-_TAIL = re.compile(r"(?:<[^\s<>]{0,60}|\[[A-Z/_]{0,16}|`{1,2}|(?<=\n)[ \t]{1,20})\Z")
+_TAIL = re.compile(r"(?:<[^\s<>]{0,60}|<data>\s{0,20}`{0,2}|\[[A-Z/_]{0,16}|`{1,2}|(?<=\n)[ \t]{1,20})\Z")
 # JSON as far as it came, in a fence or a list or bare; `said` is what follows its first key.
 _JSON_BEGUN = re.compile(
-    r'\s*(?:```\w{0,12}\s*)?(?:\[\s*)?(?:\{{1,2}\s*(?:"(?P<key>\w{0,12})(?:"(?P<said>.*))?)?)?', re.DOTALL
+    r'\s*(?:<data>\s*)?(?:```\w{0,12}\s*)?(?:\[\s*)?(?:\{{1,2}\s*(?:"(?P<key>\w{0,12})(?:"(?P<said>.*))?)?)?', re.DOTALL
 )
 _KEYS = ("name", "function", "tool_name", "type", "id", "arguments", "parameters", "tool_calls")
 _NAME = re.compile(r'"(?:name|function|tool_name)"\s*:\s*"([\w.-]+)"')
 _ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
 _CALL = re.compile(
-    rf"(?P<opening>{_OPENING}|```\w*)?\s{{0,20}}(?:<function=(?P<function>[\w.-]+)>(?P<body>.*?)(?:</function>|\Z)"
+    rf"(?P<opening>{_OPENING}|(?:<data>\s{{0,20}})?```\w*|<data>)?\s{{0,20}}(?:<function=(?P<function>[\w.-]+)>(?P<body>.*?)(?:</function>|\Z)"
     r"|(?<=\])\s*(?P<named>[\w.-]+)\s*(?:\[ARGS\])?\s*(?=\{)|(?=[\[{]))",
     re.DOTALL,
 )
-_BROKEN_END = re.compile(r"</tool_call>|</tools>|```")
-_CLOSING = re.compile(r"[\s\]},;]*(?:</tool_call>|</tools>|<\|/tool_calls?\|>|```)?\s*(?:</s>)?")
+_BROKEN_END = re.compile(r"</tool_call>|</tools>|</data>|```")
+_CLOSING = re.compile(r"[\s\]},;]*(?:</tool_call>|</tools>|<\|/tool_calls?\|>|```)?\s*(?:</s>|</data>)?")
 _PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?(?:</parameter>|\Z)", re.DOTALL)
 _JSON = json.JSONDecoder(strict=False)  # models write line feeds into strings as they are
 
@@ -264,7 +264,8 @@ class Calls:
             if found is None:
                 break
             # In a form that is used for nothing else, a tool that does not exist is a mistake that the model must see.
-            is_sure = bool(found["opening"] or found["function"]) and not (found["opening"] or "").startswith("```")
+            is_sure = bool(found["opening"] or found["function"])
+            is_sure = is_sure and not (found["opening"] or "").startswith(("```", "<data>"))
             end = found.end()
             if found["function"]:
                 values = dict(_PARAMETER.findall(found["body"]))

@@ -10,5 +10,5 @@ from pattern_db.enums import EffectClass
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="")
 async def archive(context: ToolContext, text: str) -> dict[str, object]:
-    """Store a long text, which search finds. Example: `Minutes of 3 May`"""
+    """Store a long text, as asked in `Store these minutes: …`"""
     return await insert(context, text, (), Terms(now=context.storage.now(), force=True))

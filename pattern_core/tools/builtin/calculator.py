@@ -10,7 +10,7 @@ from pattern_db.tables import tool_state
 
 NAME = "calculator"
 VARIABLES_MAX = 100  # of one agent
-BRIEF = "Calculate or convert, never in your head. Example: `5 mi to km`"
+BRIEF = "Calculate or convert, never in your head, as for `What is 12 percent of 90?` Example: `5 mi to km`"
 
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True, brief=BRIEF)

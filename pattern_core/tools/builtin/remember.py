@@ -15,7 +15,7 @@ KEPT = "Kept in memory"
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="")
 async def remember(context: ToolContext, text: str) -> dict[str, object]:
-    """Keep a fact to know always. Example: `The user likes tea.`"""
+    """Keep a fact, as asked in `Remember that I like tea` or `Note: the key is under the mat`."""
     memory, by, work, fact = context.toolbox.memory, context.by, context.work, text.strip()
     if not fact:
         raise InvalidInput("there is nothing to remember: `text` is empty")

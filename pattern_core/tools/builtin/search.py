@@ -17,7 +17,7 @@ from pattern_db.columns import iso
 from pattern_db.enums import EffectClass, Role, SearchKind
 
 Domain = Literal["all", "conversations", "archival_memory", "blocks", "files"]
-BRIEF = "Find what was said or stored before. Example: `favourite tea`"
+BRIEF = "Find what was said or stored before, as for `When did I visit Rome?`"
 LIMIT_DEFAULT = 20
 _KINDS: dict[Domain, tuple[SearchKind, ...]] = {
     "all": core.KINDS,

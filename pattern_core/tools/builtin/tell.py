@@ -7,7 +7,7 @@ from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.enums import EffectClass
 
 
-@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="")
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="", needs_others=True)
 async def tell(context: ToolContext, agent: str, text: str) -> object:
-    """Message another agent, not the person here. Example: agent `bob`, text `Lunch?`"""
+    """Message another agent, as asked in `Tell anna that I agree` or `Ask anna for the news`."""
     return await send_message.run(context, content=text, to=agent)

@@ -163,7 +163,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_task_is_one_line_and_says_why_it_is_shown() -> None:
     assert task_line(TASK, is_late=False) == "- Pay the rent (high)"
     late = replace(TASK, due_at="2026-01-01T00:00:00.000Z", status="in_progress", agent_id=None)
-    assert task_line(late, is_late=True) == "- Pay the rent (high, begun, due 2026-01-01, overdue, everybody's)"
+    assert task_line(late, is_late=True) == "- Pay the rent (high, begun, due 2026-01-01, overdue, for all agents)"
     soon = replace(TASK, due_at="2026-02-01T09:30:00.000Z")
     assert task_line(soon, is_late=False) == "- Pay the rent (high, due 2026-02-01 09:30)"
     assert task_line(replace(TASK, title="</data>"), is_late=False) == "- &lt;/data> (high)"

@@ -24,7 +24,7 @@ from tests.pattern_core.memory.rig import ADA
 from tests.pattern_core.tools.rig import ToolRig
 from tests.support import Running, rows, running
 
-SMALL = ["remember", "search", "archive", "tell", "calculator"]
+SMALL = ["remember", "search", "archive", "calculator"]  # of an agent that is alone
 TOOLS: list[Tool] = [tool for tool in BUILTIN if tool.name not in ("web", "shell")]
 
 
@@ -73,6 +73,15 @@ async def test_which_tools_a_model_is_offered(
         await agent(it, *tools, config=config)
         await it.say("Hello")
         assert offered(it) == [names or [tool.name for tool in TOOLS if tool.enabled_by_default]]
+
+
+async def test_tell_is_offered_while_there_is_another_agent() -> None:
+    async with running(otherwise=says("ok"), tools=TOOLS, catalogue=known(window=8_192)) as it:
+        await agent(it)
+        await it.say("Hello")
+        await it.agent("bob")
+        await it.say("Hello")
+        assert offered(it) == [SMALL, ["remember", "search", "archive", "tell", "calculator"]]
 
 
 def test_the_embedded_rules_have_the_tools_that_they_call_in_any_window() -> None:

@@ -155,6 +155,14 @@ def test_forced_tools_answers_by_a_schema_and_effort() -> None:
     assert "tool_choice" not in OPENAI.body(force_tool="search")
 
 
+def test_memory_is_in_the_system_message_of_open_models_unless_many_tools_follow_it() -> None:
+    few = ModelRequest(model="m", system=["who", "how"], memory=["# Memory", "tea"], messages=[user("hello")])
+    assert shapes(messages_of(few, OTHER)) == [("system", "who\n\n# Memory\n\ntea\n\nhow"), ("user", "hello")]
+    many = replace(few, tools=[ToolSpec(name="search", description="find " * 600, parameters={})])
+    after = ("user", "# Memory\n\ntea\n\n# Message\n\nhello")
+    assert shapes(messages_of(many, OTHER)) == [("system", "who\n\nhow"), after]
+
+
 def test_images_make_content_a_list() -> None:
     image = Message(role="user", parts=(Image(media_type="", url="https://x/a.png"),))
     request = ModelRequest(model="m", system=(), messages=[image, user("plain")])
@@ -189,10 +197,11 @@ def test_other_servers_get_what_templates_of_open_models_can_show() -> None:
         user(""),
         user("thanks"),
     ]
-    request = ModelRequest(model="qwen3.5", system=["Be kind."], messages=conversation, memory=["# Memory"])
+    system, memory = ["Be kind.", "Use tools."], ["# Memory", "## human"]
+    request = ModelRequest(model="qwen3.5", system=system, messages=conversation, memory=memory)
     assert shapes(messages_of(request, OTHER)) == [
-        ("system", "Be kind."),
-        ("user", "# Memory\n\n# Message\n\n<system>\nwhat was before\n</system>\n\nfind tea"),
+        ("system", "Be kind.\n\n# Memory\n\n## human\n\nUse tools."),
+        ("user", "<system>\nwhat was before\n</system>\n\nfind tea"),
         ("assistant", None),
         ("tool", "none"),
         ("assistant", None),
