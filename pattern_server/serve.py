@@ -367,7 +367,7 @@ async def _wake_due(parts: Assembled) -> None:
             await registry.read(constellations.find, constellation_id)
             async with parts.state.supervisor.use(constellation_id):
                 return None
-        except RowNotFound:  # deleted meanwhile
+        except RowNotFound:  # deleted since it was due
             return None
         except (Unavailable, DatabaseError) as error:
             _log.warning("cannot wake", {"constellation": constellation_id, "reason": error.message})

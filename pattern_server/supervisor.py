@@ -398,7 +398,7 @@ class Wakeups:
                     del self._due[constellation_id]
                     nursery.start_soon(one, constellation_id)
                 left_s = (min(self._due.values()) - now_ms) / 1000 if self._due else math.inf
-                # The wall clock may be set and the machine may sleep meanwhile: it is compared again after a while.
+                # The wall clock may be set and the machine may sleep, so it is compared again every `LOOK_S`.
                 with trio.move_on_after(min(left_s, LOOK_S) if self._due else math.inf):
                     await self._changed.wait()
 

@@ -306,6 +306,8 @@ def errors() -> dict[str, tuple[str, str]]:
             if not module.name.endswith("__main__") and ".testing" not in module.name:
                 for _name, kind in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
                     # A class that inherits its code is a case of its parent.
+                    if kind.__module__ != module.name:
+                        continue
                     if issubclass(kind, PatternError | DatabaseError) and "code" in vars(kind):
                         cause = re.sub(r'details\["(\w+)"\]', r"\1", _sentence(inspect.getdoc(kind) or ""))
                         found |= (

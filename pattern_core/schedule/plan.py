@@ -135,7 +135,7 @@ def plan_of(stored: Mapping[str, Json], *, is_new: bool = False) -> SchedulePlan
     """Return a plan; what a newer version stored in it is ignored, unless it `is_new`.
 
     Raises:
-        InvalidInput: a value does not fit.
+        InvalidInput: a value is invalid.
     """
 
     def known(place: Sequence[Any]) -> Sequence[str]:

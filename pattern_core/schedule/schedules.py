@@ -98,7 +98,7 @@ class Schedules:
         """Create a schedule that sends the agent or group a message.
 
         Raises:
-            InvalidInput: a field does not fit, or it would never be due.
+            InvalidInput: a field is invalid, or it would never be due.
             Conflict: the name is taken.
         """
         now = self._storage.now()
@@ -162,8 +162,9 @@ class Schedules:
         return turn_id
 
     async def follow(self, group: Group, plan: Mapping[str, Json] | None, work: UnitOfWork) -> None:
-        """Keep the schedule of a group that works by itself in step with it, in the group's own transaction; without
-        a plan (it holds the message, too) there is none.
+        """Create, change or remove the schedule of a group that works by itself, in the group's own transaction.
+
+        Without a plan (it holds the message, too) there is no schedule.
         """
         own_id = "sch_" + group.id.partition("_")[2]
         known: ScheduleRow | None = None

@@ -30,7 +30,7 @@ def take(connection: Connection, row: TimerRow) -> None:
     """Remove a timer that fires.
 
     Raises:
-        RowConflict: it was moved or removed meanwhile.
+        RowConflict: it was moved or removed since it was read.
     """
     connection.execute("DELETE FROM timer WHERE kind = ? AND ref = ? AND due_at = ? AND payload IS ?", row)
     if connection.changes() != 1:

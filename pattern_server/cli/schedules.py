@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, in_constellation, json_of, yes_option
+from pattern_server.cli.command import Home, PlainGroup, in_constellation, json_of, yes_option
 from pattern_server.cli.output import Output, when
 
 COLUMNS = ("name", "for", "times", "status", "next=due_at", "id")
@@ -19,7 +19,7 @@ _DURATION = re.compile(r"(\d+)([smhd]?)")
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def schedule() -> None:
     """Schedules: messages that agents and groups get by themselves."""
 
@@ -32,7 +32,9 @@ def _seconds(_context: object, _parameter: object, text: str | None) -> float | 
     return None if found is None else float(int(found[1]) * _UNITS_S[found[2]])
 
 
-@schedule.command("create")
+@schedule.command(
+    "create", epilog="Example: pattern schedule create morning 'Plan my day.' -a ada --cron '30 7 * * MON-FRI'"
+)
 @click.argument("name")
 @click.argument("message")
 @click.option("-a", "--agent", metavar="NAME", help="The agent that gets the message.")
@@ -71,21 +73,22 @@ def _times(found: Json) -> str:
     return f"{times} ({found['zone']})"
 
 
-@schedule.command("list")
+@schedule.command("list", epilog="Example: pattern schedule list")
 @in_constellation
 async def list_all(home: Home, output: Output) -> None:
     """List the schedules."""
+    await home.name_people(output)
     rows = await home.pages("schedules")
-    names = {one["id"]: one["name"] for kind in ("agents", "groups") if rows for one in await home.pages(kind)}
+
+    groups = {one["id"]: one["name"] for one in (await home.pages("groups") if rows else ())}
 
     def shown(row: Json) -> Json:
-        target = row["agent_id"] or row["group_id"]
-        return {**row, "for": names.get(target, target), "times": _times(row)}
+        return {**row, "for": row["agent_id"] or groups.get(row["group_id"], row["group_id"]), "times": _times(row)}
 
     output.table(COLUMNS, rows, empty="There is no schedule yet: pattern schedule create --help", shown=shown)
 
 
-@schedule.command("show")
+@schedule.command("show", epilog="Example: pattern schedule show morning")
 @click.argument("name")
 @in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
@@ -97,7 +100,7 @@ async def show(home: Home, output: Output, name: str) -> None:
         output.table(OCCURRENCE_COLUMNS, rows, empty="It was not due yet.")
 
 
-@schedule.command("run")
+@schedule.command("run", epilog="Example: pattern schedule run morning")
 @click.argument("name")
 @in_constellation
 async def run(home: Home, output: Output, name: str) -> None:
@@ -107,7 +110,7 @@ async def run(home: Home, output: Output, name: str) -> None:
     output.result(started, f"Started the turn {turn_id}.", f"Next: pattern turn show {turn_id} -c {home.name}")
 
 
-@schedule.command("pause")
+@schedule.command("pause", epilog="Example: pattern schedule pause morning")
 @click.argument("name")
 @in_constellation
 async def pause(home: Home, output: Output, name: str) -> None:
@@ -116,7 +119,7 @@ async def pause(home: Home, output: Output, name: str) -> None:
     output.result(found, f"Paused {found['name']}. Next: pattern schedule resume {found['name']} -c {home.name}")
 
 
-@schedule.command("resume")
+@schedule.command("resume", epilog="Example: pattern schedule resume morning")
 @click.argument("name")
 @in_constellation
 async def resume(home: Home, output: Output, name: str) -> None:
@@ -125,7 +128,7 @@ async def resume(home: Home, output: Output, name: str) -> None:
     output.result(found, f"Resumed {found['name']}. It is due at {when(found['due_at'])} (UTC).")
 
 
-@schedule.command("delete")
+@schedule.command("delete", epilog="Example: pattern schedule delete morning")
 @click.argument("name")
 @yes_option
 @in_constellation

@@ -17,7 +17,7 @@ from pattern_core.groups.coordinations import round_robin
 from pattern_core.groups.coordinations.round_robin import RoundRobinConfig
 
 PROMPT = (
-    "No one has written: this is time for your own work. Look at what happened lately and at your memory. Keep what"
+    "No one has written: this is time for your own work. Look at what happened recently and at your memory. Keep what"
     " matters, correct what is wrong and note what needs attention. If there is nothing to do, say so in a few words."
 )
 # The original's types of conditions and their fields, as kinds of a schedule's conditions.
@@ -33,7 +33,7 @@ _FIELDS = {"duration": "seconds", "message_threshold": "count", "threshold": "co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SleeptimeConfig(CommonConfig):
-    """The `triggers` are looked at every `check_interval` seconds, or at the times of `cron` in `zone`. They are the
+    """The `triggers` are checked every `check_interval` seconds, or at the times of `cron` in `zone`. They are the
     conditions of a schedule, as such or below `condition`. If one holds and the group has not worked for `cooldown`
     seconds, or there are none, `intervention_agent` (also `intervention_agent_id`) is sent `prompt`; without one the
     members take turns.

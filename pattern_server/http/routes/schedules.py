@@ -149,7 +149,7 @@ async def run(s: str, home: ToWrite) -> StartedTurn:
 async def pause(s: str, home: ToWrite) -> dict[str, Any]:
     """Pause a schedule.
 
-    It is not due until it is resumed, and what would have been due meanwhile is not missed.
+    It is not due until it is resumed, and occurrences during the pause do not count as missed.
     """
     return await _set_status(home, s, ScheduleStatus.PAUSED)
 

@@ -24,7 +24,9 @@ def every(command: click.Command, context: click.Context) -> list[click.Context]
     return found
 
 
-ALL = [context for context in every(cli, click.Context(cli, info_name="pattern")) if context.parent is not None]
+# With the settings of `cli`, since a command keeps the help option of its first context.
+ROOT = click.Context(cli, info_name="pattern", **cli.context_settings)
+ALL = [context for context in every(cli, ROOT) if context.parent is not None]
 GROUPS = [context for context in ALL if isinstance(context.command, click.Group)]
 LEAVES = [context for context in ALL if not isinstance(context.command, click.Group)]
 
