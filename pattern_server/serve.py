@@ -180,11 +180,7 @@ async def assembled(
         limits=config.limits,
         budgets=configured_budgets(config.budgets),
         meters=metrics,
-        tools=ToolSettings(
-            shell=shell_settings(config),
-            web=config.web,
-            halts_log=config.data_dir / HALTS_LOG,
-        ),
+        tools=ToolSettings(shell=shell_settings(config), web=config.web, halts_log=config.data_dir / HALTS_LOG),
         mcp=configured_mcp(config),
         has_timers=has_timers,
     )
