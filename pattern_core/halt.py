@@ -147,7 +147,7 @@ class Halt:
 def note(log: Path, halt: HaltRow) -> None:
     """Add a line of JSON about the halt to the log, once. Blocks: call it on a thread.
 
-    A log that cannot be written is no obstacle: the halt itself is stored.
+    A log that cannot be written is not an obstacle: the halt itself is stored.
     """
     with suppress(OSError), log.open("a+", encoding="utf-8") as file:
         file.seek(0)

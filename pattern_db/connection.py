@@ -36,8 +36,8 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
     """Open the database file at `path`; with `create`, an empty one if there is none.
 
     A `readonly` connection sees commits of others and refuses to write. It is opened as a normal one that is then set
-    to refuse writes, because a reader of a WAL file must be able to create its shared-memory file. On a full disk there
-    is no space for that: then the connection keeps it in memory, and no other one can be opened (`is_alone`).
+    to refuse writes, because a reader of a WAL file must be able to create its shared-memory file. A full disk
+    has no space for that: then the connection keeps it in memory, and no other one can be opened (`is_alone`).
 
     Raises:
         RowNotFound: there is no file at `path`.
@@ -105,7 +105,7 @@ def fetch_all(connection: Connection, sql: str, values: Values = ()) -> list[tup
 
 
 def _prepared(connection: Connection, *, readonly: bool, in_file: bool) -> Connection:
-    """Apply the settings; closes the connection if one is refused (the first read may find that it is no database)."""
+    """Apply the settings; closes the connection if one is refused (the first read may find no database)."""
     try:
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         _load_vec(connection)

@@ -175,5 +175,5 @@ def _quoted(words: str, *, starred: bool) -> str | None:
 
 
 def _clean(text: str) -> str:
-    # FTS5 reads a query up to the first NUL, and half of a surrogate pair is no text to SQLite.
+    # FTS5 reads a query up to the first NUL, and half of a surrogate pair is not text to SQLite.
     return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")

@@ -192,7 +192,7 @@ class Accounts:
             InvalidInput: a scope does not exist.
             NotFound: the user does not reach such a constellation.
             RowNotFound: there is no such user.
-            PermissionDenied: the caller is no administrator and names another user, or the token would have a scope
+            PermissionDenied: the caller is not an administrator and names another user, or the token would have a scope
                 that the caller's lacks, or outlive it.
         """
         owner = await self._owner(caller, user)
@@ -236,7 +236,7 @@ class Accounts:
 
         Raises:
             RowNotFound: there is no such user.
-            PermissionDenied: the caller is no administrator and names another user.
+            PermissionDenied: the caller is not an administrator and names another user.
         """
         owner = await self._owner(caller, user)
         rows = await self.database.read(users.list_tokens, user_id=owner.id)
@@ -320,7 +320,7 @@ class Accounts:
         now_ms = self._clock.now_ms()
         if known.principal.token_id is not None and now_ms - known.touched_ms >= TOUCH_AFTER_MS:
             known.touched_ms = now_ms
-            # A full disk, which cannot store the use of a token, is no reason to refuse it.
+            # A full disk, which cannot store the use of a token, is not a reason to refuse it.
             with contextlib.suppress(DatabaseError):
                 await self.database.write(users.touch_token, known.principal.token_id, now_text(self._clock))
 

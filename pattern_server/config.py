@@ -63,7 +63,7 @@ def _check_token(token: Secret) -> Secret:
     return token
 
 
-_OF_COMMANDS = ("PATTERN_SERVER", "PATTERN_TOKEN", "PATTERN_CONSTELLATION")  # variables that are no settings
+_OF_COMMANDS = ("PATTERN_SERVER", "PATTERN_TOKEN", "PATTERN_CONSTELLATION")  # variables that are not settings
 
 
 def user_data_dir() -> Path:
@@ -290,7 +290,7 @@ def write_default(config: Config, provider: str, model: str, section: Mapping[st
     comments included.
 
     Raises:
-        ConfigError: the file is no TOML, or is written in a way that cannot be changed safely; the message holds the
+        ConfigError: the file is not TOML, or is written in a way that cannot be changed safely; the message holds the
             lines to write by hand.
         StorageFailed: the disk is full or failed.
     """

@@ -196,7 +196,7 @@ class Constellations:
         """Vacuum users, tokens and the list of constellations; return the number of freed bytes.
 
         Raises:
-            PermissionDenied: the caller is no administrator.
+            PermissionDenied: the caller is not an administrator.
             DatabaseError: as `GlobalDatabase.vacuum`.
         """
         if not principal.reaches_all:
@@ -207,7 +207,7 @@ class Constellations:
         """Copy users, tokens and the list of constellations into the server's `backups` folder, and verify the copy.
 
         Raises:
-            PermissionDenied: the caller is no administrator.
+            PermissionDenied: the caller is not an administrator.
             BackupFailed: there is no room for the copy.
             StorageFailed: the disk failed.
         """

@@ -278,7 +278,7 @@ async def _run_constellation(
             async with trio.open_nursery() as nursery:
                 await nursery.start(constellation.run)
                 started(constellation)
-                # Later than that, because no request waits for it, and a full disk here is no reason to stop.
+                # Later than that, because no request waits for it, and a full disk here is not a reason to stop.
                 with suppress(DatabaseError):
                     await registry.write(constellations.touch, row.id, now_text(runtime.clock))
         finally:

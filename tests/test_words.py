@@ -28,6 +28,7 @@ BANNED = {
     r"stands?(?! for| in for|-in|-by| alone)|stood": "is, comes",
     r"(?:at|to) rest|let \w+ rest|lets? [^.;:]{1,30} rest": "idle, stop",
     r"meanwhile|all the while": "at the same time, since then; or name the other change",
+    r"(?<!there )(?:is|are) no(?! longer| one)": "is not a, are not; or means no",
     r"in view": "visible, shown",
     r"at hand": "available",
     r"under way": "running, in progress",

@@ -124,7 +124,7 @@ def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[
     neither in, nor around, any of `kept_out`.
 
     Raises:
-        InvalidInput: it is no directory of this machine, or may not be one of ours.
+        InvalidInput: it is not a directory of this machine, or may not be one of ours.
     """
     given = Path(path)
     if not path or "\0" in path or not given.is_absolute():
@@ -247,7 +247,7 @@ def write_file(root: Path, name: str, data: bytes) -> None:
     """Write a file atomically, replacing an earlier one; missing directories are created.
 
     Raises:
-        InvalidInput: the name leads out of the folder, or something that is no regular file has it.
+        InvalidInput: the name leads out of the folder, or something that is not a regular file has it.
         Unavailable: the directory is not there.
         PatternError: the disk is full or does not allow it.
     """

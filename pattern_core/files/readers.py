@@ -114,7 +114,7 @@ def clean(text: str) -> str:
         UnreadableFile: nothing is left to read, or it is longer than `TEXT_CHARS_MAX` characters.
     """
     plain = text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n").replace("\0", "")
-    plain = plain.encode("utf-8", "replace").decode("utf-8")  # half characters are no text to SQLite
+    plain = plain.encode("utf-8", "replace").decode("utf-8")  # half characters are not text to SQLite
     if len(plain) > TEXT_CHARS_MAX:
         raise UnreadableFile(
             f"the text has {len(plain)} characters; at most {TEXT_CHARS_MAX} are read, so split the file"
@@ -132,7 +132,7 @@ def read_text(data: bytes) -> str:
     """
     for magic, what in _MAGIC:
         if data.startswith(magic):
-            raise UnreadableFile(f"by its content the file is no text but {what}")
+            raise UnreadableFile(f"by its content the file is not text but {what}")
     text = _decoded(data)
     controls = sum(character < " " and character not in _ALLOWED_CONTROLS for character in text) + text.count("\x7f")
     if controls > CONTROL_SHARE_MAX * len(text):
@@ -169,7 +169,7 @@ def _detected(data: bytes) -> str:
 
     found = from_bytes(data[:DETECTED_BYTES])
     if (best := found.best()) is None:
-        raise UnreadableFile("the file is no text in any known encoding; save it as UTF-8")
+        raise UnreadableFile("the file is not text in any known encoding; save it as UTF-8")
     # Short western texts fit several encodings equally well; the most frequent of them is the likeliest.
     equals = [match for match in found if (match.chaos, match.coherence) == (best.chaos, best.coherence)]
     fitting = {name for match in equals for name in match.could_be_from_charset}
@@ -327,7 +327,7 @@ def read_docx(data: bytes) -> str:
     """Return the document's text as Markdown.
 
     Raises:
-        UnreadableFile: it is no such document, is encrypted, damaged, or unfolds to too much.
+        UnreadableFile: it is not such a document, is encrypted, damaged, or unfolds to too much.
         Exception: whatever the library does on damaged bytes; it ends the child.
     """
     from docx import Document  # heavy, and needed for this format only
@@ -351,7 +351,7 @@ def _check_archive(data: bytes) -> None:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             parts = archive.infolist()
     except zipfile.BadZipFile as error:
-        raise UnreadableFile(f"this is no Word document: {error}") from None
+        raise UnreadableFile(f"this is not a Word document: {error}") from None
     # Reading a part stops at its declared size, so that the sum of those is what can come of it.
     size = sum(part.file_size for part in parts)
     if len(parts) > DOCX_PARTS_MAX or size > DOCX_BYTES_MAX:

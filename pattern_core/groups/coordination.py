@@ -200,10 +200,10 @@ class Coordination(Generic[C]):
 
 
 def check_names(names: Sequence[str], members: Sequence[Member], place: str) -> list[str]:
-    """Return a sentence for each name that is no member's id or name."""
+    """Return a sentence for each name that is not a member's id or name."""
     known = {one for member in members for one in (member.id, member.name)}
     return [
-        f"`{place}` names {name!r}, which is no member of the group; add it first"
+        f"`{place}` names {name!r}, which is not a member of the group; add it first"
         for name in names
         if name not in known
     ]

@@ -43,7 +43,7 @@ TAIL_BYTES = 4096  # of a program's standard error, where its last words are loo
 WORDS_CHARS_MAX = 300
 ERRORS_PAUSE_S = 0.002  # between two reads of standard error, so that a flood waits
 PRODUCT = "pattern-server"
-# It logs each line that is no message, with a trace: a program could fill the log.
+# It logs each line that is not a message, with a trace: a program could fill the log.
 logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)
 _ENDED = ("Session terminated", "Connection closed")  # the library's words for a session that is over, and for a pipe
 

@@ -73,7 +73,7 @@ def _whole(escape: re.Match[bytes]) -> bytes:
 
 
 def _pass_on(source: int, line_bytes_max: int, reasons: list[str]) -> None:
-    """Write whole messages to standard output, where nothing else writes; what is no message is left out."""
+    """Write whole messages to standard output, where nothing else writes; what is not a message is left out."""
     waiting = bytearray()
     with suppress(BrokenPipeError):
         while len(waiting) <= line_bytes_max and (piece := os.read(source, PIECE_BYTES)):

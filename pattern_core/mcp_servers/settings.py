@@ -91,7 +91,7 @@ class McpSettings(McpSection):
             command, cwd, path = self.reach.command, self.reach.cwd, self.reach.environment.get("PATH")
             name = str(cwd / command) if "/" in command else command
             if not cwd.is_dir():
-                found.append(f"{cwd}, where it should start, is no directory")
+                found.append(f"{cwd}, where it should start, is not a directory")
             elif shutil.which(name, path=path.get_secret_value() if path else os.defpath) is None:
                 found.append(f"there is no program {command}")
         return found

@@ -210,7 +210,7 @@ def tool_name(server: str, tool: str) -> str:
 
 
 def server_of(name: str) -> str | None:
-    """Return the server that a tool's name (or `server__*`) speaks of; None if it is no name of that form."""
+    """Return the server that a tool's name (or `server__*`) speaks of; None if it is not a name of that form."""
     server, separator, tool = name.partition(FOREIGN)
     return server if separator and tool else None
 
@@ -238,7 +238,7 @@ def _part(part: Mapping[str, object]) -> str:
 
 
 def _says(text: str, structured: object) -> bool:
-    """Return whether the text is the data, which servers wrap where it is no object: `{"result": …}`."""
+    """Return whether the text is the data, which servers wrap where it is not an object: `{"result": …}`."""
     found: list[object] = [text]
     with suppress(ValueError, RecursionError):
         found.append(json.loads(text))

@@ -292,7 +292,7 @@ class MapSchema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListSchema:
-    """Items in order: any JSON value each, or texts, or objects with the fields of a map. None is no bound."""
+    """Items in order: any JSON value each, or texts, or objects with the fields of a map. None means no bound."""
 
     kind: ClassVar = "List"
     item_schema: Annotated[TextSchema | MapSchema | None, PlainValidator(_item_schema)] = None

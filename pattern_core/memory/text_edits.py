@@ -111,7 +111,9 @@ def line_range(text: str, edit: EditRange) -> tuple[Ranges, str]:
     """
     lines = lines_of(text) or [""]
     if not 1 <= edit.first <= edit.last:
-        raise InvalidInput(f"the lines {edit.first}-{edit.last} are no range: count from 1, the smaller number first")
+        raise InvalidInput(
+            f"the lines {edit.first}-{edit.last} are not a range: count from 1, the smaller number first"
+        )
     if edit.first > len(lines):
         raise InvalidInput(
             f"the block has {len(lines)} line{'s' if len(lines) > 1 else ''}; line {edit.first} is past the end"

@@ -284,7 +284,7 @@ class ModelClient:
         if scope.deadline < asking.deadline:
             raise ModelTimeout(f"{name} {silent}. For a slow model raise this limit.", provider=name)
         late = ModelTimeout(f"{name} had not answered when the turn's time limit was reached.", provider=name)
-        late.details["deadline"] = True  # the turn's deadline, which is no failure of the vendor
+        late.details["deadline"] = True  # the turn's deadline, which is not a failure of the vendor
         raise late
 
     def _may_repeat(self, error: ModelError, attempt: int, delay_s: float, asking: _Asking) -> bool:

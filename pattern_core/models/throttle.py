@@ -131,7 +131,7 @@ class Health:
 
     After an overload half as many as before, after eight consecutive answers one more, from 1 to `most`. After
     `FAILURES_MAX` consecutive outages the circuit breaker opens, and later allows one probe: it is open, half-open
-    until the probe's outcome, else closed. Outages are no connection, no answer in time, a fault of the vendor; a
+    until the probe's outcome, else closed. An outage is a failed connection, a timeout or a fault of the vendor; a
     refusal is not an outage.
 
     Calls are numbered in the order in which they are sent. Calls that were sent before the last reaction have no
@@ -348,7 +348,7 @@ class Gate:
             is_outage = error.status == 503  # what proxies say for a server that is down
         if not is_outage:
             self._health.answered()
-        elif error.details.get("deadline") is not True:  # the turn's own deadline is no failure of the vendor
+        elif error.details.get("deadline") is not True:  # the turn's own deadline is not a failure of the vendor
             self._failures += 1
             self._health.failed(number, now)
         for place in self._queue:

@@ -2,7 +2,7 @@
 warned of the first hit; the second stops the turn with a reason. Pure.
 
 Nothing is counted anywhere: everything follows from the turn's calls, step by step, so a restart sees the same. A
-result that changes is progress, so polling until something changes is no loop.
+result that changes is progress, so polling until something changes is not a loop.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _seconds(value: object) -> object:
 
 def _pattern(value: object) -> str:
     if not isinstance(value, str) or _NAME.fullmatch(value) is None:
-        raise ValueError("it is no tool's name (letters, digits, and _ . : / -)")
+        raise ValueError("it is not a tool's name (letters, digits, and _ . : / -)")
     return value
 
 

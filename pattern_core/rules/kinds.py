@@ -274,7 +274,7 @@ def _only(rule: ToolRule, tools: Collection[str], last: JudgedCall, moment: Mome
 
 
 def _output(result: str) -> object:
-    """Return what a result says: its JSON, of an object the `message`; a text that is no JSON as it is."""
+    """Return what a result says: its JSON, of an object the `message`; a text that is not JSON as it is."""
     try:
         value: object = json.loads(result)
     except (ValueError, RecursionError):

@@ -41,7 +41,7 @@ class RuleSet:
 
     @classmethod
     def of(cls, stored: Json) -> RuleSet:
-        """Return the rules of the column `agents.tool_rules`, in its order; None is no rules.
+        """Return the rules of the column `agents.tool_rules`, in its order; None means no rules.
 
         Raises:
             InvalidInput: its format is unknown; the message names the rule, its field and what is accepted.

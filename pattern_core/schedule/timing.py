@@ -107,7 +107,7 @@ def moment(text: str, zone: tzinfo, name: str) -> datetime:
     """Return a moment in UTC; without an offset the text is a local time of the zone. `name` is what messages call it.
 
     Raises:
-        InvalidInput: it is no time.
+        InvalidInput: it is not a time.
     """
     try:
         found = datetime.fromisoformat(text)
@@ -172,7 +172,7 @@ def _field(text: str, name: str, least: int, greatest: int, names: tuple[str, ..
     def number(word: str) -> int:
         value = names.index(word.upper()) if word.upper() in names and word else int(word) if word.isdecimal() else -1
         if not least <= value <= greatest:
-            raise InvalidInput(f"`cron`: {word!r} is no {name}; write numbers from {least} to {greatest}")
+            raise InvalidInput(f"`cron`: {word!r} is not a valid {name}; write numbers from {least} to {greatest}")
         return value
 
     found: set[int] = set()
@@ -201,7 +201,7 @@ def _recurring(text: str, first: datetime, after: datetime, zone: tzinfo) -> Ite
             year, month, day, *time = [int(each or 0) for each in end.groups()[:6]] if end else [0, 0, 0]
             until = datetime(year, month, day, *(time if end and end[4] else (23, 59, 59)))
         except ValueError:
-            raise InvalidInput("`rrule`: UNTIL is no time; write for example UNTIL=20271231T235959Z") from None
+            raise InvalidInput("`rrule`: UNTIL is not a time; write for example UNTIL=20271231T235959Z") from None
         if end and end[7]:
             until = until.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None)
     else:

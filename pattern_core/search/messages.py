@@ -31,7 +31,7 @@ AFTER = (0.35, 0.25, 0.17)
 ALIKE_BEFORE, ALIKE_AFTER = 0.9, 0.7
 BESIDE_ALIKE = 0.75
 SATURATION = 1.2
-# A message with more words than this is a document; that it holds many words is no merit.
+# A message with more words than this is a document; that it holds many words is not a merit.
 LONG_WORDS = 64
 CAPTION_CHARS_MAX = 400
 SHORT_CHARS = 60  # a message of so many may say little without the question that it answers …

@@ -83,7 +83,7 @@ class CommandOutput:
 
 
 def readable(data: bytes) -> str:
-    """Bytes as text: what is no UTF-8 is replaced; colours and other commands to a terminal are taken out."""
+    """Bytes as text: what is not UTF-8 is replaced; colours and other commands to a terminal are taken out."""
     text = _TERMINAL.sub("", data.decode("utf-8", "replace"))
     return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 

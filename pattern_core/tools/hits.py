@@ -16,7 +16,7 @@ _ELLIPSIS = "…"
 
 
 def clamp(limit: int) -> int:
-    """`limit`, moved into 1 to 100: an odd number is no reason to refuse a search."""
+    """`limit`, moved into 1 to 100: an odd number is not a reason to refuse a search."""
     return min(max(limit, 1), LIMIT_MAX)
 
 

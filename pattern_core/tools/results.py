@@ -46,7 +46,7 @@ def to_text(result: object, chars_max: int | None = None) -> str:
         case _:
             try:
                 text = _to_json(result)
-            except (TypeError, ValueError, RecursionError):  # keys that are no text, a value within itself, too deep
+            except (TypeError, ValueError, RecursionError):  # keys that are not text, a value within itself, too deep
                 text = reprlib.repr(result)
     # A result may hold halves of characters (a file's name, say), which neither storage nor vendors accept.
     text = text.encode(errors="replace").decode()

@@ -55,7 +55,7 @@ _DENIED = EffectStatus.DENIED.value
 _INNER = frozenset({EffectClass.PURE.value, EffectClass.LOCAL.value})
 NO_TOOL = ""  # the key of a call without a tool: nothing ever runs under it
 REPEATS_IN_DOUBT = "an identical call of this turn was cut off, and it is not known whether it happened"
-INVALID_JSON = "The arguments are no JSON object or were cut off, so nothing was run. Send the call again, whole: "
+INVALID_JSON = "The arguments are not a JSON object or were cut off, so nothing was run. Send the call again, whole: "
 IN_DOUBT = (
     "Outcome unknown: the call was started, and cut off before its result was recorded. It may or may not have"
     " happened. Find out or ask before you do it again; it will not be repeated by itself."

@@ -91,7 +91,7 @@ class Downloader:
         """Return the page at `url`, whatever its status. `headers` go wherever it is redirected to.
 
         Raises:
-            InvalidInput: `url` is no address of a page, or the answer cannot be read.
+            InvalidInput: `url` is not an address of a page, or the answer cannot be read.
             PermissionDenied: the page, or one that it leads to, may not be visited.
             NotFound: the host does not exist.
             Unavailable: there was no answer in time.

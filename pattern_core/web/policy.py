@@ -73,7 +73,7 @@ class WebPolicy:
         """Return the page at `url`, if it may be asked for.
 
         Raises:
-            InvalidInput: it is no address of a web page.
+            InvalidInput: it is not an address of a web page.
             PermissionDenied: the operator's rules forbid it.
         """
         target = _parsed(url)
@@ -113,14 +113,14 @@ class WebTarget:
         """Return where a redirection leads to.
 
         Raises:
-            InvalidInput: it is no address.
+            InvalidInput: it is not an address.
         """
         import httpx2
 
         try:
             return str(self.url.join(location))
         except (httpx2.InvalidURL, ValueError):
-            raise InvalidInput(f"{self.url} leads on to something that is no address") from None
+            raise InvalidInput(f"{self.url} leads on to something that is not an address") from None
 
 
 def _parsed(url: str) -> WebTarget:
@@ -137,7 +137,7 @@ def _parsed(url: str) -> WebTarget:
         port = parsed.port
         host = parsed.raw_host.decode("ascii").lower().strip("[]").rstrip(".")
     except (httpx2.InvalidURL, ValueError, TypeError):
-        raise InvalidInput(f"{shown!r} is no web address; write it whole, such as https://example.org/page") from None
+        raise InvalidInput(f"{shown!r} is not a web address; write for example https://example.org/page") from None
     if parsed.scheme not in _PORTS:
         raise InvalidInput(f"{shown!r} does not begin with http:// or https://, so it cannot be fetched")
     if parsed.userinfo:

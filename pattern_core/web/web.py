@@ -53,7 +53,7 @@ class Web:
         """Return the whole page at `url`, from the cache if it was there within five minutes.
 
         Raises:
-            InvalidInput: it is no address of a page, or the page holds no text.
+            InvalidInput: it is not an address of a page, or the page holds no text.
             PermissionDenied: it may not be visited, or is not public.
             NotFound: there is no such host or page.
             Unavailable: its server does not answer, or not now.
@@ -114,7 +114,7 @@ class WebPage:
 
 
 async def page_of(download: Download, wanted: Format) -> WebPage:
-    """Return the page in the wanted form. What is no HTML is given as the text that it is.
+    """Return the page in the wanted form. What is not HTML is given as the text that it is.
 
     Raises:
         InvalidInput: it holds no text, or cannot be read.

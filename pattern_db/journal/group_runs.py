@@ -86,7 +86,7 @@ def get(connection: Connection, turn: int) -> RunRow:
     """Return the run of a turn.
 
     Raises:
-        RowNotFound: the turn is no group's.
+        RowNotFound: the turn is not a group's.
     """
     return _RUNS.one(connection, "WHERE turn = ?", (turn,), f"run of the turn {turn}")
 

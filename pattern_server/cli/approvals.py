@@ -94,7 +94,7 @@ class Duration(click.ParamType[float]):
         """Return the time in seconds."""
         found = _DURATION.fullmatch(str(value).strip())
         if found is None:
-            self.fail(f"{value!r} is no time; write 90s, 30m, 2h or 7d", param, ctx)
+            self.fail(f"{value!r} is not a time; write 90s, 30m, 2h or 7d", param, ctx)
         return float(found[1]) * _UNITS_S[found[2] or "s"]
 
 

@@ -234,7 +234,7 @@ async def survive(demo: Demo) -> None:
         demo.show("", f"Restarted in {took_s:.1f} s: they resume. The client sends all {DAYS} notes again.")
         async with demo.home() as home:
             turns = [await send(home, day) for day in range(1, DAYS + 1)]
-        claim(all(turns[day - 1] == turn for day, turn in accepted.items()), "a note that was accepted is no new turn")
+        claim(all(turns[day - 1] == turn for day, turn in accepted.items()), "an accepted note starts no second turn")
         with trio.move_on_after(WAIT_S):
             while not set(turns) <= set(ended(seen)):
                 await trio.sleep(LOOK_EVERY_S)

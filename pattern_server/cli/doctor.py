@@ -149,7 +149,7 @@ def _server(config: Config) -> Looked:
     elif server is None:
         yield (
             "note",
-            f"process {holder and holder.pid} holds the data directory and is no server: wait for it, or stop it",
+            f"process {holder and holder.pid} holds the data directory and is not a server: wait for it, or stop it",
         )
     elif (fault := trio.run(_fault, server)) is None:
         yield "ok", f"answers at {server.url} (process {server.pid})"
@@ -228,7 +228,7 @@ def _settings(config: Config) -> Looked:
     source = nowhere if file is None else f"read from {file}"
     yield "ok", f"{source}; `pattern up` has a running server read its models again, all else needs a restart"
     for name in unknown_variables():
-        yield "note", f"the environment variable {name} is no setting of Pattern's: a typing error?"
+        yield "note", f"the environment variable {name} is not a setting of Pattern's: a typing error?"
 
 
 async def _unreachable(config: Config) -> list[tuple[State, str]]:

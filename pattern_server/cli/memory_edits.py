@@ -45,7 +45,7 @@ async def replace(
     """
     try:
         if found is None:
-            # The condition is that there still is no block (RFC 9110, section 13.1.2).
+            # The condition is that the block still does not exist (RFC 9110, section 13.1.2).
             return await api.call("PUT", where, body={"content": content}, headers={"If-None-Match": "*"})
         body = {**_body(found[0], content), "base_version": found[0]["version"]}
         return await api.call("PUT", where, body=body)

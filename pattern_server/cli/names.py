@@ -147,7 +147,9 @@ async def suggestion(api: Api, given: Mapping[str, Any]) -> str | None:
 
 
 async def people(api: Api, constellation: str) -> dict[str, str]:
-    """Return the names of a constellation's agents, and of the user that the caller is, by id."""
+    """Return the names of a constellation's agents and groups, and of the user that the caller is, by id."""
     caller = await api.get(path("me"))
-    agents = await api.pages(path("constellations", constellation, "agents"))
-    return {caller["user_id"]: caller["username"], **{agent["id"]: agent["name"] for agent in agents}}
+    names = {caller["user_id"]: caller["username"]}
+    for kind in ("agents", "groups"):
+        names |= {one["id"]: one["name"] for one in await api.pages(path("constellations", constellation, kind))}
+    return names

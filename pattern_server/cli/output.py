@@ -31,7 +31,7 @@ MARGIN = 7  # for marks next to lines
 BAR_CHARS = 12
 # In JSON all that is not `plain` is written as its number. C0 controls are so already.
 _NUMBERED = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_PERSON = re.compile(r"(?<![\w.])(?:(?:user|agent):)?((?:user|agent)_[0-9a-z]{26})\b")
+_PERSON = re.compile(r"(?<![\w.])(?:(?:user|agent|group):)?((?:user|agent|group)_[0-9a-z]{26})\b")
 _COLUMN = re.compile(r"([^=?*]+)=?([^?*]*)([?*]?)")
 
 Advance: TypeAlias = Callable[[], None]

@@ -80,10 +80,8 @@ async def list_all(home: Home, output: Output) -> None:
     await home.name_people(output)
     rows = await home.pages("schedules")
 
-    groups = {one["id"]: one["name"] for one in (await home.pages("groups") if rows else ())}
-
     def shown(row: Json) -> Json:
-        return {**row, "for": row["agent_id"] or groups.get(row["group_id"], row["group_id"]), "times": _times(row)}
+        return {**row, "for": row["agent_id"] or row["group_id"], "times": _times(row)}
 
     output.table(COLUMNS, rows, empty="There is no schedule yet: pattern schedule create --help", shown=shown)
 
@@ -93,11 +91,14 @@ async def list_all(home: Home, output: Output) -> None:
 @in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
     """Show the schedule NAME and what happened at its newest times."""
+    await home.name_people(output)
     found = await home.get("schedules", name)
     rows = await home.pages("schedules", name, "occurrences", most=SHOWN_MAX)
-    output.record({key: value for key, value in found.items() if value}, data={**found, "occurrences": rows})
+    rest = {key: value for key, value in found.items() if value and key not in ("agent_id", "group_id")}
+    shown = {"for": found["agent_id"] or found["group_id"], **rest}
+    output.record(shown, data={**found, "occurrences": rows})
     if not output.is_json:
-        output.table(OCCURRENCE_COLUMNS, rows, empty="It was not due yet.")
+        output.table(OCCURRENCE_COLUMNS, rows, empty="It has not been due yet.")
 
 
 @schedule.command("run", epilog="Example: pattern schedule run morning")

@@ -16,7 +16,7 @@ from pattern_server.cli.names import AGENT, TURN
 from pattern_server.cli.output import Output, cut, in_line, is_terminal, when
 
 COLUMNS = ("part", "tokens", "place?", "why*", "text?")
-LIST_COLUMNS = ("id", "status", "agent", "accepted=created_at?", "cost?")
+LIST_COLUMNS = ("id", "status", "for", "accepted=created_at?", "cost?")
 COST_SHOWN_MIN = 100  # micro-dollars
 LEFT_OUT_COLUMNS = ("part", "tokens", "why*")
 TEXT_CHARS_MAX = 60  # shown of each part in the table; --json has more
@@ -48,7 +48,7 @@ def _line(turn: Json) -> Json:
     return {
         **turn,
         "id": turn["turn_id"],
-        "agent": turn["agent_id"],
+        "for": turn["agent_id"] or turn["group_id"],
         "cost": "" if cost is None else "<$0.0001" if 0 < cost < COST_SHOWN_MIN else f"${cost / MICRO:.4f}",
     }
 
@@ -64,6 +64,7 @@ async def show(home: Home, output: Output, turn_id: str) -> None:
     output.record(
         {
             "id": found["turn_id"],
+            "for": found["agent_id"] or found["group_id"],
             "status": found["status"],
             "error": None if error is None else error.get("message"),
             "waits for": found["approvals"] or None,

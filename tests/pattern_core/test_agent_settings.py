@@ -140,7 +140,7 @@ def test_false_and_null_switch_a_detector_off() -> None:
         ({"detectors": {"ping_pong": True}}, "config.detectors.ping_pong"),
         ({"detectors": {"no_progress": "6"}}, "config.detectors.no_progress"),
         ({"detectors": {"exempt": "a"}}, "detectors.exempt"),
-        ({"detectors": {"exempt": ["a b"]}}, "no tool's name"),
+        ({"detectors": {"exempt": ["a b"]}}, "not a tool's name"),
     ],
 )
 def test_what_would_fail_a_turn_later_is_refused_by_its_name(config: dict[str, Any], words: str) -> None:

@@ -399,7 +399,8 @@ async def test_a_command_without_a_server_starts_nothing_that_is_due(alone: Path
                 answer = await client.get("/constellations/home/schedules/often/occurrences")
                 assert (answer.status_code, answer.json()["items"]) == (200, [])
                 await trio.sleep(0.01)
-    async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
+    provider = ScriptedProvider(otherwise=says("Here I am."))
+    async with running(config, provider) as ready, client_of(ready.url, GIVEN) as client:
         with trio.fail_after(60):
             while not (await client.get("/constellations/home/schedules/often/occurrences")).json()["items"]:
                 await trio.sleep(0.01)

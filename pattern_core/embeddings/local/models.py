@@ -258,7 +258,7 @@ def _json(file: Path, kind: type[T]) -> T:
     try:
         value = json.loads(file.read_bytes()) if file.is_file() else None
     except ValueError as error:
-        raise ModelUnusable(f"{file} is no JSON: {error}") from error
+        raise ModelUnusable(f"{file} is not JSON: {error}") from error
     return value if isinstance(value, kind) else kind()
 
 

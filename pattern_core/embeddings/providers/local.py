@@ -181,7 +181,7 @@ class Turns:
 
 
 class WorkerFailed(Exception):
-    """The child died, hung or wrote what is no answer; it is gone."""
+    """The child died, hung or wrote what is not an answer; it is gone."""
 
 
 def child_command(settings: EmbedderSettings) -> list[str]:
@@ -239,7 +239,7 @@ class Worker:
             WorkerFailed: the child died, hung or babbled; it is gone, and the next question starts another.
         """
         if self._process is not None and self._process.poll() is not None:
-            await self.stop()  # it ended because it was idle: that is no failure
+            await self.stop()  # it ended because it was idle: that is not a failure
         process = self._process or await self._start()
         self._last_id += 1
         try:
@@ -313,7 +313,7 @@ class Worker:
                 try:
                     answer = loads(line.decode("utf-8", "replace"))
                 except Malformed as error:
-                    raise WorkerFailed(f"it wrote what is no answer: {error}") from error
+                    raise WorkerFailed(f"it wrote what is not an answer: {error}") from error
                 if answer.get("id") == question_id:
                     return answer
                 continue  # it answers a request of a cancelled caller

@@ -232,10 +232,10 @@ def unit_vector(values: object) -> bytes:
     """Return the numbers brought to unit length, as float32, little endian: 4 bytes each.
 
     Raises:
-        Malformed: they cannot be compared with others: it is no list of finite numbers, or they are all zero.
+        Malformed: they cannot be compared with others: it is not a list of finite numbers, or they are all zero.
     """
     if not isinstance(values, list):
-        raise Malformed("it is no list of numbers")
+        raise Malformed("it is not a list of numbers")
     try:
         length = math.hypot(*values)
     except (TypeError, OverflowError) as error:

@@ -53,7 +53,7 @@ class VotingConfig(CommonConfig):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ballot:
     """A member's vote: options with their points, best first; none is an abstention. `is_valid` is False for an
-    answer that is no vote.
+    answer that is not a vote.
     """
 
     voter: str

@@ -103,7 +103,7 @@ _CANDIDATE = re.compile(r"Who should answer this message\?[^\n]*\n\n(?P<name>[\w
 
 
 class EmbeddedProvider:
-    """A provider of kind "embedded". It is no language model, and says so; the same request gets the same reply."""
+    """A provider of kind "embedded". It is not a language model, and says so; the same request gets the same reply."""
 
     def __init__(self, name: str, _: ProviderSettings) -> None:
         self.name = name
@@ -377,7 +377,7 @@ def _stem(word: str) -> str:
 def best_sentences(question: str, found: Sequence[_Excerpt]) -> list[_Excerpt]:
     """Return the sentences that share the most words with the question, best first, each once.
 
-    What is in memory goes before what was said. Questions and requests are no answers, nor are the agent's own words.
+    What is in memory goes before what was said. Questions and requests are not answers, nor are the agent's own words.
     """
     wanted = set(keywords(question))
     seen: set[tuple[str, ...]] = set()

@@ -1,6 +1,6 @@
 """What the formats of all vendors share: names, ids, images, schemas, signatures, and lenient reading of JSON; pure.
 
-What models and their servers write may hold halves of characters (lone surrogates), arguments that are no JSON, and
+What models and their servers write may hold halves of characters (lone surrogates), arguments that are not JSON, and
 values of another type.
 
 A conversation may hold what another vendor's model wrote, and a model may call a tool that was not offered by a name
@@ -187,7 +187,7 @@ def as_dict(value: object) -> dict[str, object]:
 
 
 def as_dicts(value: object) -> list[dict[str, object]]:
-    """Return the objects of the value if it is a list, else none; what is no object in it counts as an empty one."""
+    """Return the objects of the value if it is a list, else none; other items count as empty objects."""
     return [as_dict(item) for item in value] if isinstance(value, list) else []
 
 

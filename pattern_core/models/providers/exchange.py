@@ -277,7 +277,7 @@ class EventDecoder:
     """Server-sent events out of bytes, without I/O: any slicing of the bytes gives the same events.
 
     Source: WHATWG HTML, section 9.2.6, "Interpreting an event stream". Only `event` and `data` matter here, and
-    `error`, which is no field of the standard.
+    `error`, which is not a field of the standard.
     """
 
     def __init__(self) -> None:

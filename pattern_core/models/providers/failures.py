@@ -123,7 +123,7 @@ def vendor_words(body: object) -> tuple[str, str]:
 
 
 def refusal(provider: str, status: int, headers: Mapping[str, str], text: str, now_ms: int) -> errors.ModelError:
-    """Return the error for a whole answer that is no success; names of headers in lower case."""
+    """Return the error for a whole answer that is not a success; names of headers in lower case."""
     body: object = text
     with suppress(ValueError, RecursionError):
         body = json.loads(text)

@@ -132,7 +132,7 @@ def _encode_thinking(model: str, effort: ReasoningEffort | None) -> dict[str, ob
 
 
 def _version(model: str) -> tuple[int, int]:
-    """Return the version in the model's name; (0, 0) of models that are no Gemini."""
+    """Return the version in the model's name; (0, 0) of models that are not Gemini."""
     found = _VERSION.search(model)
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 

@@ -76,7 +76,7 @@ def read(raw: bytes, form: Form) -> str:
     """Return the text of a file's bytes, in the one way to write it for structured forms.
 
     Raises:
-        Unreadable: it is no UTF-8, or not the JSON that the form needs.
+        Unreadable: it is not UTF-8, or not the JSON that the form needs.
     """
     try:
         text = raw.decode()

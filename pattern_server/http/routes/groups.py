@@ -209,7 +209,7 @@ async def remove_member(g: str, a: str, home: ToWrite) -> None:
     group = await home.constellation.groups.get(g)
     left = _kept(group, but=a)
     if len(left) == len(group.members):
-        raise NotFound(f"{a!r} is no member of the group {group.name}")
+        raise NotFound(f"{a!r} is not a member of the group {group.name}")
     await home.constellation.groups.update(group.id, {}, members=left)
 
 

@@ -271,7 +271,7 @@ async def test_text_is_read_here_and_the_rest_in_a_child() -> None:
         ("a.txt", b"", "empty"),
         ("a.txt", b"\x7fELF\0\0", "program"),
         ("a.pdf", b"words", "damaged"),
-        ("a.docx", b"words", "no Word document"),
+        ("a.docx", b"words", "not a Word document"),
         ("a.zip", b"PK", "unpack"),
         ("a.html", b"<p></p>", "empty"),
         ("a.txt", b"x" * (FILE_BYTES_MAX + 1), "at most"),

@@ -173,8 +173,8 @@ async def test_a_group_is_checked_when_it_is_made_and_changed() -> None:
         for pattern, config, words in (
             ("circle", {}, "there is no pattern"),
             ("round_robin", {"skip": True}, "is not known"),
-            ("supervisor", {"leader": "zoe"}, "no member of the group"),
-            ("pipeline", {"stages": [{"name": "zoe"}]}, "no member"),
+            ("supervisor", {"leader": "zoe"}, "not a member of the group"),
+            ("pipeline", {"stages": [{"name": "zoe"}]}, "not a member"),
             ("voting", {"quorum": 9}, "lower it"),
             ("voting", {"voting_rules": {"tie_breaker": "specific_agent"}}, "tie_agent"),
         ):

@@ -80,7 +80,7 @@ async def test_a_program_that_is_not_there(tmp_path: Path) -> None:
         reasons = [(await it.servers.tried(name)).last_error for name in servers]
     assert reasons == [
         "there is no program /no/such/program",
-        f"{tmp_path / 'nowhere'}, where it should start, is no directory",
+        f"{tmp_path / 'nowhere'}, where it should start, is not a directory",
         "the variable KEY is not set",
     ]
     assert [server.faults for server in servers.values()] == [[reason] for reason in reasons]

@@ -97,8 +97,8 @@ async def test_an_edit_says_what_it_did_and_large_differences_are_left_to_the_do
         (SetText(text="\udc00"), "surrogate"),
         (EditRange(first=1, last=1, text="\udc00"), "surrogate"),
         (EditRange(first=2, last=2, text="x"), "the block has 1 line; line 2 is past the end"),
-        (EditRange(first=0, last=1, text="x"), "no range"),
-        (EditRange(first=3, last=2, text="x"), "no range"),
+        (EditRange(first=0, last=1, text="x"), "not a range"),
+        (EditRange(first=3, last=2, text="x"), "not a range"),
     ],
 )
 async def test_edits_that_do_not_fit_say_what_does(edit: TextEdit, words: str) -> None:

@@ -132,7 +132,7 @@ MISFITS: tuple[tuple[Any, str], ...] = (
     ({"a": {"type": "exit_loop", "value": 3}}, "`exit_loop.value` is not known"),
     ({"a": {"type": "cooldown", "seconds": 0}}, "`cooldown.seconds` must be more than 0"),
     ({"a": {"type": "cooldown", "seconds": float("nan")}}, "`cooldown.seconds` must be more than 0"),
-    ({"a b": {"type": "exit_loop"}}, "no tool's name"),
+    ({"a b": {"type": "exit_loop"}}, "not a tool's name"),
     ({"a*": {"type": "required_before_exit"}}, "here one must be named"),
     ({"a": {"type": "child", "children": ["b"], "args": {"c": {}}}}, "`args` names c"),
     ({"a": {"type": "child", "children": ["b"], "args": {"b": 1}}}, "`child.args.b` must be an object"),

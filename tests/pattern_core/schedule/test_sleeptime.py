@@ -89,8 +89,8 @@ async def test_the_schedule_follows_the_group() -> None:
     ("config", "says"),
     [
         ({"check_interval": 1}, "at least 60"),
-        ({"intervention_agent": "zoe"}, "no member of the group"),
-        ({"cron": "61 * * * *"}, "no minute"),
+        ({"intervention_agent": "zoe"}, "not a member of the group"),
+        ({"cron": "61 * * * *"}, "not a valid minute"),
         ({"triggers": [{"kind": "block"}]}, "needs `label`"),
         ({"triggers": [{"condition": {"type": "custom"}}]}, "kind"),
     ],

@@ -69,7 +69,7 @@ async def slow(_context: ToolContext) -> str:
     [
         (calls("nothing"), "there is no tool 'nothing'"),
         (calls("shout", {"text": "not enabled"}), "there is no tool 'shout'"),
-        (replace(calls("note"), parts=(BROKEN,)), "no JSON object"),
+        (replace(calls("note"), parts=(BROKEN,)), "not a JSON object"),
         (calls("note"), "text"),
         (calls("note", {"text": ["a"]}), "text"),
         (calls("note", {"text": "a", "more": 1}), "more"),
@@ -112,7 +112,7 @@ async def test_our_own_errors_stand_outside_the_marks_of_foreign_text_and_those_
                 "there is no tool 'fetsch'; your tools: fetch",
                 shown[6],
             ]
-            assert shown[6].startswith("The arguments are no JSON object")
+            assert shown[6].startswith("The arguments are not a JSON object")
         async with running([says("ok")], tools=[fetch], database=database) as world:
             await world.say("again")  # by another process, from the rows
             assert results(world) == shown

@@ -209,7 +209,7 @@ def test_what_keeps_mcp_servers_from_being_started(data_dir: Path, tmp_path: Pat
             "there is no program no-such-program-anywhere. Correct that, or [mcp.bad]",
         ),
         ({"command": "./run", "cwd": tmp_path}, "there is no program ./run"),
-        ({**sound, "cwd": tmp_path / "gone"}, "is no directory"),
+        ({**sound, "cwd": tmp_path / "gone"}, "is not a directory"),
         ({**sound, "env_from": ["NO_SUCH_VARIABLE"]}, "the variable NO_SUCH_VARIABLE is not set"),
         (
             {"url": "http://127.0.0.1:9/mcp", "token_env": "NO_SUCH_VARIABLE"},

@@ -46,7 +46,7 @@ async def test_turns_are_listed_within_the_terminal(monkeypatch: pytest.MonkeyPa
 
     assert len((await listed(80))[0].split()) == 4  # the cost is left out before a name is cut short
     head, row, cheap = await listed(85)
-    assert head.split() == ["id", "status", "agent", "accepted", "cost"]
+    assert head.split() == ["id", "status", "for", "accepted", "cost"]
     assert row.split(maxsplit=2)[:2] == [turn["turn_id"], "interrupted"]
     assert " adalbert the" in row and " 31 Jan " in row and row.endswith("$12.3457") and cheap.endswith(" <$0.0001")
     narrow = await listed(60)

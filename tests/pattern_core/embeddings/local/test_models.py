@@ -115,8 +115,8 @@ def test_a_folders_own_prompts_go_before_those_of_its_family(tmp_path: Path) -> 
     [
         (shutil.rmtree, "There is no folder"),
         (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
-        (lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
-        (lambda folder: (folder / "modules.json").write_text("{"), "is no JSON"),
+        (lambda folder: (folder / "config.json").write_text("{"), "is not JSON"),
+        (lambda folder: (folder / "modules.json").write_text("{"), "is not JSON"),
         (
             lambda folder: [(folder / name / "config.json").write_text("{}") for name in (".", "1_Pooling")],
             "the length of",
@@ -125,7 +125,7 @@ def test_a_folders_own_prompts_go_before_those_of_its_family(tmp_path: Path) -> 
 )
 def test_a_folder_that_is_no_model_says_what_is_missing(tmp_path: Path, spoil: object, words: str) -> None:
     folder = model_folder(tmp_path / "m")
-    if words == "is no JSON":
+    if words == "is not JSON":
         (folder / "1_Pooling" / "config.json").unlink()
     assert callable(spoil)
     spoil(folder)

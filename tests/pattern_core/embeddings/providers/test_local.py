@@ -129,7 +129,7 @@ async def test_a_child_that_hangs_is_killed() -> None:
         assert await works(embedder)
 
 
-@pytest.mark.parametrize(("text", "words"), [("babble", "no answer"), ("short", "wrong length")])
+@pytest.mark.parametrize(("text", "words"), [("babble", "not an answer"), ("short", "wrong length")])
 async def test_what_is_no_answer_is_refused(text: str, words: str) -> None:
     async with played() as embedder:
         assert words in (await refused(embedder, text, "b")).message
@@ -209,8 +209,8 @@ async def test_weights_that_change_meanwhile_are_not_mixed() -> None:
         (None, "could not be started"),
         ("raise SystemExit('one\\nno memory left')", "exit code 1: no memory left"),
         ("import os; os.kill(os.getpid(), 6)", r"ended with signal 6\."),
-        ("input(); print('Loading weights: 100%'); input()", "what is no answer"),
-        ("input(); print('[]'); input()", "what is no answer"),
+        ("input(); print('Loading weights: 100%'); input()", "what is not an answer"),
+        ("input(); print('[]'); input()", "what is not an answer"),
         ("input(); print('x' * 5_000_000); input()", "more than 4194304 bytes"),
     ],
 )

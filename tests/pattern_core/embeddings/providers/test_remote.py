@@ -224,9 +224,9 @@ def test_vectors_have_unit_length_and_keep_their_direction(values: list[float]) 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        (None, "no list"),
-        ("1, 2", "no list"),
-        ({"a": 1}, "no list"),
+        (None, "not a list"),
+        ("1, 2", "not a list"),
+        ({"a": 1}, "not a list"),
         ([1.0, None], "cannot be compared"),
         ([1.0, "2"], "cannot be compared"),
         ([], "zero"),
