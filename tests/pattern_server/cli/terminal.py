@@ -89,7 +89,9 @@ async def terminal(*arguments: str, columns: int = 80, rows: int = 24, **environ
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     command = [sys.executable, "-m", "pattern_server", *arguments]
     given = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **environment}
-    process = await trio.lowlevel.open_process(command, env=given, preexec_fn=partial(os.login_tty, theirs))
+    # The usual umask, since a server in the test's own process sets a private one.
+    attached = partial(os.login_tty, theirs)
+    process = await trio.lowlevel.open_process(command, env=given, preexec_fn=attached, umask=0o022)
     os.close(theirs)
     try:
         yield Terminal(process, ours, columns, rows)
