@@ -8,6 +8,7 @@ import click
 
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, PlainGroup, in_constellation, json_of, yes_option
+from pattern_server.cli.names import GROUP
 from pattern_server.cli.output import Output
 
 COLUMNS = ("name", "pattern=pattern_type", "members", "description", "id")
@@ -88,7 +89,7 @@ async def list_all(home: Home, output: Output) -> None:
 
 
 @group.command("show", epilog="Example: pattern group show desk")
-@click.argument("name")
+@click.argument("name", type=GROUP)
 @in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
     """Show the group NAME and its members."""
@@ -103,7 +104,7 @@ async def show(home: Home, output: Output, name: str) -> None:
 
 
 @group.command("edit", epilog="Example: pattern group edit desk --members ada:supervisor,bob")
-@click.argument("name")
+@click.argument("name", type=GROUP)
 @click.option("--name", "new_name", metavar="NEW_NAME", help="Another name.")
 @click.option("--pattern", help="How the members work together.")
 @members_option
@@ -131,7 +132,7 @@ async def edit(
 
 
 @group.command("delete", epilog="Example: pattern group delete desk")
-@click.argument("name")
+@click.argument("name", type=GROUP)
 @yes_option
 @in_constellation
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:

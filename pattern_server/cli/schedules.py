@@ -9,6 +9,7 @@ import click
 
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, PlainGroup, in_constellation, json_of, yes_option
+from pattern_server.cli.names import AGENT, GROUP, SCHEDULE
 from pattern_server.cli.output import Output, when
 
 COLUMNS = ("name", "for", "times", "status", "next=due_at", "id")
@@ -37,8 +38,8 @@ def _seconds(_context: object, _parameter: object, text: str | None) -> float | 
 )
 @click.argument("name")
 @click.argument("message")
-@click.option("-a", "--agent", metavar="NAME", help="The agent that gets the message.")
-@click.option("-g", "--group", metavar="NAME", help="The group that gets the message.")
+@click.option("-a", "--agent", metavar="NAME", type=AGENT, help="The agent that gets the message.")
+@click.option("-g", "--group", metavar="NAME", type=GROUP, help="The group that gets the message.")
 @click.option("--cron", metavar="EXPRESSION", help="Times as in a crontab, such as '30 7 * * MON-FRI'.")
 @click.option("--every", metavar="TIME", callback=_seconds, help="An interval, such as 15m, 2h or 1d.")
 @click.option("--at", metavar="TIME", help="One moment, such as 2026-11-21T09:00.")
@@ -87,7 +88,7 @@ async def list_all(home: Home, output: Output) -> None:
 
 
 @schedule.command("show", epilog="Example: pattern schedule show morning")
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
     """Show the schedule NAME and what happened at its newest times."""
@@ -102,7 +103,7 @@ async def show(home: Home, output: Output, name: str) -> None:
 
 
 @schedule.command("run", epilog="Example: pattern schedule run morning")
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @in_constellation
 async def run(home: Home, output: Output, name: str) -> None:
     """Run the schedule NAME now; its next time stays."""
@@ -112,7 +113,7 @@ async def run(home: Home, output: Output, name: str) -> None:
 
 
 @schedule.command("pause", epilog="Example: pattern schedule pause morning")
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @in_constellation
 async def pause(home: Home, output: Output, name: str) -> None:
     """Pause the schedule NAME until it is resumed."""
@@ -121,7 +122,7 @@ async def pause(home: Home, output: Output, name: str) -> None:
 
 
 @schedule.command("resume", epilog="Example: pattern schedule resume morning")
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @in_constellation
 async def resume(home: Home, output: Output, name: str) -> None:
     """Resume the schedule NAME; it is due again from now on."""
@@ -130,7 +131,7 @@ async def resume(home: Home, output: Output, name: str) -> None:
 
 
 @schedule.command("delete", epilog="Example: pattern schedule delete morning")
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @yes_option
 @in_constellation
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:

@@ -73,9 +73,13 @@ def test_ids_may_be_shortened(home: Pattern) -> None:
         ("memory show humen", "human"),
         ("memory list -a adda", "ada"),
         ("constellation show hom", "home"),
+        ("group show dsk", "desk"),
+        ("schedule run mornin", "morning"),
     ],
 )
 def test_a_name_that_resembles_another_is_answered_with_it(home: Pattern, line: str, meant: str) -> None:
+    assert home("group", "create", "desk", "--pattern", "voting", "--members", "ada").code == 0
+    assert home("schedule", "create", "morning", "Plan.", "-g", "desk", "--every", "1d").code == 0
     ran = home(*line.split())
     assert (ran.code, ran.err.splitlines()[-1]) == (1, f"Did you mean {meant!r}?")
     assert "Did you mean" not in home("agent", "show", "zzz").err
