@@ -295,8 +295,10 @@ class TurnCalls:
             tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
         finished = None if tool is not None else _refused(row, refusal)
         if row.status == _DENIED:
-            is_doubtful = answered is not None and answered.kind is ApprovalKind.RECOVERY and row.attempts
-            finished = in_doubt(row) if is_doubtful else _denied(row, denial(answered))
+            finished = _denied(row, denial(answered))
+            if answered is not None and answered.kind is ApprovalKind.RECOVERY and row.attempts:
+                self.in_doubt.add(row.args_hash)
+                finished = in_doubt(row)
         return PlannedCall(row=row, arguments=call.arguments, tool=tool, finished=finished, answered=answered)
 
     async def _resumed(self, planned: PlannedCall, on_doubt: OnDoubt) -> PlannedCall | FinishedCall:

@@ -192,6 +192,23 @@ async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, st
         assert (len(again.done), await database.read(rows, "SELECT status FROM effect")) == (done, [(status,)])
 
 
+async def test_a_call_that_a_person_left_in_doubt_is_not_repeated_unasked() -> None:
+    outside, again = Outside(gate=trio.Event()), Outside()
+    config = {"on_doubt": "ask_human"}
+    async with crashed(calls("mail", {"to": "bob"}), tools=outside.tools, config=config) as (database, turn_id):
+        async with running(
+            [calls("mail", {"to": "bob"}), says("over")], tools=again.tools, database=database
+        ) as second:
+            approvals = second.constellation.approvals
+            for _ in ("the call that was cut off", "its repetition by the model"):
+                assert (await second.constellation.wait(turn_id)).status == "waiting"
+                [asked] = await approvals.list(9)
+                assert asked.kind is ApprovalKind.RECOVERY
+                await approvals.decide(asked.id, ApprovalAnswer(approve=False, by=USER))
+            assert (await second.constellation.wait(turn_id)).status == "completed"
+        assert again.done == []
+
+
 async def test_what_kills_the_process_before_anything_is_asked_is_given_up_too() -> None:
     async def deadly(_key: str) -> Probe:
         await trio.sleep_forever()
