@@ -372,7 +372,7 @@ class _Run:
         self._plan = None if run.plan is None else _PLANS.validate_json(run.plan)
         self._known = {one.place: one for one in asked}
         self._asked: Counter[str] = Counter()
-        self._told: list[Draft] = []
+        self._noted: list[Draft] = []
         self._lines = [*said]
         self._state: dict[str, Any] | None = None
         self._config = CommonConfig()
@@ -392,7 +392,7 @@ class _Run:
             random=seeded_randomness(self.row.seed),
             config=self._config,
             ask_once=self._ask,
-            tell=lambda name, data: self._told.append(Draft(name, data)),
+            tell=lambda name, data: self._noted.append(Draft(name, data)),
         )
         answer = await coordination.run(room, self._config)
         self._state = plan.state
@@ -416,11 +416,11 @@ class _Run:
             self._asked[question.member.id] += 1
             places.append(f"{question.member.id}:{self._asked[question.member.id]}")
         new = [(place, one) for place, one in zip(places, questions, strict=True) if place not in self._known]
-        told, self._told = self._told, []
+        noted, self._noted = self._noted, []
         if new:
             if self._asked.total() > self._config.max_turns:
                 raise LimitReached(f"the group asked its members {self._config.max_turns} times, its max_turns")
-            self._known |= await self._put(new, told)
+            self._known |= await self._put(new, noted)
         answers: dict[str, Answer] = {}
 
         async def wait(place: str, question: Question) -> None:
@@ -435,7 +435,7 @@ class _Run:
                 nursery.start_soon(wait, place, question)
         return [answers[place] for place in places]
 
-    async def _put(self, new: Sequence[tuple[str, Question]], told: Sequence[Draft]) -> dict[str, MemberTurn]:
+    async def _put(self, new: Sequence[tuple[str, Question]], noted: Sequence[Draft]) -> dict[str, MemberTurn]:
         """Accept turns of members, in one transaction with their places; members that cannot take part are left
         out.
         """
@@ -460,7 +460,7 @@ class _Run:
             arrivals[place] = arrival, question
 
         def accept(connection: Connection) -> tuple[dict[str, MemberTurn], list[Event]]:
-            drafts, asked = list(told), dict[str, MemberTurn]()
+            drafts, asked = list(noted), dict[str, MemberTurn]()
             for arrival, question in arrivals.values():
                 member, why = question.member, {"why": question.why} if question.why else {}
                 about = {"agent_id": member.id, "agent": member.name, "member_turn": arrival.turn.id}
@@ -478,7 +478,7 @@ class _Run:
             return asked, events
 
         if not arrivals:
-            self._told = [*told]
+            self._noted = [*noted]
             return {}
         asked = await self._journal.commit(accept)
         for one in asked.values():
@@ -545,7 +545,7 @@ class _Run:
 
     async def end(self, ending: Ending, answer: str = "") -> None:
         """End the turn; if it did not complete, its members' running turns are cancelled first."""
-        journal, row, told = self._journal, self.row, self._told
+        journal, row, noted = self._journal, self.row, self._noted
         if ending.status != TurnStatus.COMPLETED:
             asked = await journal.database.read(group_runs.exchanges, row.key)
             for one in asked:
@@ -563,7 +563,7 @@ class _Run:
                 group_table.set_state(connection, row.group_id or "", self._state)
             rest = None, answer or None, None, usage.of_tree(connection, row.key)
             end = ended(ending.status, ending.error, rest)
-            return end, append(connection, (row.key, row.id), [*told, end], created_at=now)
+            return end, append(connection, (row.key, row.id), [*noted, end], created_at=now)
 
         end = await journal.commit(store)
         seconds = journal.seconds_since(unix_ms(row.started_at)) if row.started_at else 0.0
