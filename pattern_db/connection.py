@@ -112,6 +112,9 @@ def _prepared(connection: Connection, *, readonly: bool, in_file: bool) -> Conne
         # A misspelt column in double quotes is an error, not a string.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
+        # Plans do not depend on bound values. Otherwise a statement that a partial index may serve, or whose plan
+        # uses statistics, is compiled again whenever its values change.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # An untrusted file must not run functions from its schema, and statements must not damage shadow tables.
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         _pragma(connection, "trusted_schema", 0)

@@ -14,6 +14,7 @@ from itertools import cycle
 from types import FrameType
 from typing import Any
 
+import apsw
 import pytest
 
 from pattern_core.turns import actor
@@ -94,6 +95,26 @@ async def test_what_a_two_step_turn_asks_of_the_disk(agents: int) -> None:
     if agents > 1:  # their rows stand on more pages
         counted["WAL frames"] -= 3
     assert not over(counted), f"a turn costs more than it may: {over(counted)}\nthe last turn's statements:\n{listing}"
+
+
+async def test_a_turn_compiles_no_statement() -> None:
+    compiled: list[tuple[object, ...]] = []
+
+    def allow(*what: object) -> int:  # SQLite asks while it compiles
+        compiled.append(what)
+        return apsw.SQLITE_OK
+
+    def begin(connection: Connection) -> None:
+        connection.authorizer = allow
+
+    async with world(steps=2) as bench:
+        await bench.constellation.database.run_alone(begin)
+        for _ in range(WARM):
+            await bench.turn(bench.agents[0], TEXT)
+        assert compiled
+        compiled.clear()
+        await bench.turn(bench.agents[0], TEXT)
+    assert not compiled, compiled[:20]
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="other versions of Python count calls differently")
