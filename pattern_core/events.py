@@ -272,12 +272,13 @@ class EventLog:
                 return
         await self._ends.setdefault(turn_id, trio.Event()).wait()
 
-    def subscribe(self, *, after: int, turn_id: str | None = None) -> Subscription:
-        """Return a stream of the events after `after`; of one turn, up to its end, if given.
+    def subscribe(self, *, after: int, turn_id: str | None = None, is_new: bool = False) -> Subscription:
+        """Return a stream of the events after `after`; of one turn, up to its end, if given. If the turn `is_new`, all
+        its events come after `after`.
 
         A number after the newest event, as after restoring a backup, means from now on.
         """
-        return Subscription(self, min(after, self.latest), turn_id)
+        return Subscription(self, min(after, self.latest), turn_id, set() if is_new or turn_id is None else None)
 
     async def next_after(
         self, cursor: int, turn_id: str | None, wants: Callable[[Event], bool], *, is_alone: bool
@@ -315,11 +316,11 @@ class Subscription:
     a place in the log and holds nothing, so it may be left at any time.
     """
 
-    def __init__(self, log: EventLog, after: int, turn_id: str | None) -> None:
+    def __init__(self, log: EventLog, after: int, turn_id: str | None, members: set[str] | None) -> None:
         self._log = log
         self._cursor = after
         self._turn_id = turn_id
-        self._members: set[str] | None = None  # turns of members, once they are known
+        self._members = members  # turns of members; None: still to be read
         self._ready: deque[Event] = deque()
         self._ended = False
 
@@ -327,8 +328,8 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event:
-        if self._members is None:
-            self._members = set() if self._turn_id is None else await self._log.members_of(self._turn_id)
+        if self._members is None and self._turn_id is not None:
+            self._members = await self._log.members_of(self._turn_id)
         while not self._ready:
             if self._ended:
                 raise StopAsyncIteration

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pattern_core.answers import why_cut
 from pattern_core.conversation.opening import Opening, beginning, opening_message, shown_chain
 from pattern_core.limits import PromptLimits
-from pattern_core.messages import Message, Note, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
+from pattern_core.messages import Image, Message, Note, Part, Text, ToolCall, ToolResult, parts_from_json, parts_to_json
 from pattern_core.models.tokens import message_tokens
 from pattern_core.untrusted import marked_import, marked_result, neutral
 from pattern_db.connection import Connection
@@ -296,18 +296,20 @@ class History:
             shown = marked_import(message)
         elif message.cut_off:
             shown = _marked_as_cut_off(neutral(message))
-        elif message.role == "tool" and self._is_foreign(message.parts[0]):
+        elif (
+            message.role == "tool"
+            and isinstance(result := message.parts[0], ToolResult)
+            and not result.is_ours
+            and self._is_untrusted(result.tool)
+        ):
             shown = marked_result(message)
         else:
             shown = neutral(message)
         if message.note:
             parts = Note(text=f"{message.note}\n\n"), *shown.parts
             shown = Message(role=shown.role, parts=parts, id=shown.id, position=shown.position)
-        has_image = shown.role == "user" and bool(shown.images)
+        has_image = shown.role == "user" and any(isinstance(part, Image) for part in shown.parts)
         return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
-
-    def _is_foreign(self, result: Part) -> bool:
-        return isinstance(result, ToolResult) and not result.is_ours and self._is_untrusted(result.tool)
 
     def _is_answered(self) -> bool:
         """Return whether the newest calls have all their results."""

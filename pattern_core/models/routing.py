@@ -186,11 +186,6 @@ class RoutingSettings:
     fallback_on_context_overflow: bool = True  # whether a prompt that is too long leads to the next model
     max_retries: Annotated[int, Field(ge=0, le=RETRIES_MAX)] = 2  # retries of each model before the next one
 
-    @property
-    def has_cost_rule(self) -> bool:
-        """Whether `StepFacts.spent_today` counts."""
-        return any(isinstance(rule.condition, CostThreshold) for rule in self.rules)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChain:

@@ -21,7 +21,7 @@ import trio
 from pattern_core.agent_settings import ContextSettings
 from pattern_core.conversation.history import History
 from pattern_core.errors import PatternError
-from pattern_core.ids import Clock, now_text
+from pattern_core.ids import Clock
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import Message, Note, Text, ToolResult
 from pattern_core.models.model import Usage
@@ -160,7 +160,7 @@ class Prompts:
         if found is not None and question is not None and question.position == history.cursor:
             room = history_room(last.stable, offered, ratio) - message_tokens(question)
             others = [one for one in blocks if one[0] in (Kind.REFERRED, Kind.LOGS)]
-            now, in_view = now_text(self.clock), history.notes(IN_VIEW_MAX)
+            now, in_view = iso(self.clock.now_ms()), history.notes(IN_VIEW_MAX)
             last.noted = note_of(last.stable, others, found, offered, now=now, in_view=in_view, room=room)
             last.position = question.position
             history.note(last.noted.text)

@@ -341,7 +341,8 @@ class TurnCalls:
         Raises:
             StorageFailed: the disk failed.
         """
-        is_ordered = self._judge.runs_in_order([one.row.tool for one in planned], self._record.step)
+        tools = [one.row.tool for one in planned]
+        is_ordered = len(tools) > 1 and self._judge.runs_in_order(tools, self._record.step)
         for group in [[one] for one in planned] if is_ordered else [planned]:
             if self._record.holds_work:
                 await self._record.flush()  # rules judge by whether it was stored
@@ -418,7 +419,7 @@ class TurnCalls:
         result = await _within(timeout_s, tool.call, context, planned.arguments)
         if result is None:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
-        note = edited_note(planned.answered, row)
+        note = "" if planned.answered is None else edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
             content = to_text(result.value)
             if len(content) > (limit := limits.tool_result_chars_max):
@@ -442,7 +443,8 @@ class TurnCalls:
         verdict, text = answer if isinstance(answer, tuple) else (answer, "Done before the interruption.")
         match verdict:
             case "done":
-                content = edited_note(planned.answered, row) + to_text(text, limits.tool_result_chars_max)
+                note = "" if planned.answered is None else edited_note(planned.answered, row)
+                content = note + to_text(text, limits.tool_result_chars_max)
                 return FinishedCall(row=row, status="done", content=content)
             case "absent":
                 return None

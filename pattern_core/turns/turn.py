@@ -25,7 +25,7 @@ from pattern_core.limits import Limits
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.errors import ModelError, ModelRejected, NoAnswer, WindowExceeded, was_shown
 from pattern_core.models.model import Delta, ModelFacts, ModelReply, TextDelta, Usage
-from pattern_core.models.routing import ModelChain, StepFacts, choose
+from pattern_core.models.routing import CostThreshold, ModelChain, StepFacts, choose
 from pattern_core.prompts.build import SECTIONS, Offered, Prompt
 from pattern_core.prompts.collect import Look, Seen
 from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, read_log
@@ -270,7 +270,7 @@ class Turn:
     async def _step_facts(self) -> StepFacts:
         agent, routing = self.agent, self.settings.routing
         now, spent = self._services.journal.now() if routing.rules else "", 0
-        if routing.has_cost_rule:
+        if any(isinstance(rule.condition, CostThreshold) for rule in routing.rules):
             await self.record.flush()  # the turn's spending so far is included
             today = await self._services.journal.database.read(budgets.spent, BudgetScope.AGENT, agent.id, since=now)
             spent = today.microdollars

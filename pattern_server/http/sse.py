@@ -133,7 +133,7 @@ class EventStream(Response):
 
     async def _send_coming(self, constellation: Constellation) -> None:
         """Send events as they come, with a comment at intervals, so that proxies keep the connection open."""
-        events = constellation.events.subscribe(after=self._after, turn_id=self._turn_id)
+        events = constellation.events.subscribe(after=self._after, turn_id=self._turn_id, is_new=self._is_new)
         quiet_until = trio.current_time() + KEEP_ALIVE_S
         while True:
             piece = b""
