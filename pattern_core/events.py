@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
+from typing import NamedTuple
 
 import trio
 
@@ -40,8 +40,7 @@ class EventsPruned(PatternError):
     remedy = "Begin the stream after the event that `after` names; raise `limits.retention_days` to keep more."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(NamedTuple):
     """Something that happened. `seq` rises by one per event of the constellation; `data` is JSON-safe."""
 
     seq: int
@@ -51,13 +50,12 @@ class Event:
     created_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """An event about to be stored. `derived` are the parts of its data that are stored elsewhere."""
 
     name: str
     data: Mapping[str, object]
-    derived: Mapping[str, object] = field(default_factory=dict)
+    derived: Mapping[str, object] = NO_DATA
 
 
 def append(

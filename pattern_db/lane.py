@@ -151,17 +151,18 @@ class Lane:
             self._running, self._running_since = batch, time.monotonic() if batch else math.inf
         if batch:
             _run_batch(self, batch)
-            self._ended.extend(batch)
-            self._token.run_sync_soon(self._wake_some, idempotent=True)
         elif self._is_unused():
             outcome.capture(self._rest)  # if it cannot be closed it stays open
         with self._lock:
+            self._ended.extend(batch)
             self._running, self._running_since = [], math.inf
             self._used_at = time.monotonic()
             if self._waiting:
                 self._ready.put(self)
             else:
                 self._scheduled = False
+        if batch:  # last, so that trio's thread need not wait for this one to release the interpreter
+            self._token.run_sync_soon(self._wake_some, idempotent=True)
 
     def _wake_some(self) -> None:
         """In trio's thread: announce first, then wake the caller; the rest after other tasks have run."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pattern_core.budgets.budget import (
     Budget,
@@ -74,8 +74,7 @@ def worst_case(prompt_tokens: int, models: Sequence[tuple[Cost, int]]) -> WorstC
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCall:
+class ModelCall(NamedTuple):
     """A model call about to be made: its turn (key, or None) and step, agent, group, model and purpose."""
 
     turn: int | None
@@ -136,7 +135,7 @@ def reserve(
         return None
     is_step = call.purpose == STEP
     no = 0 if is_step else budgets.next_no(connection, call.turn, call.step, call.attempt, call.purpose)
-    row = ReservationRow(no=no, **asdict(call), **asdict(most))
+    row = ReservationRow(no=no, **call._asdict(), **asdict(most))
     budgets.hold(connection, row)
     return row
 

@@ -224,7 +224,7 @@ class TurnCalls:
         if questions:
             self._record.ask(questions)
         return [
-            one if one.question is None else replace(one, row=replace(one.row, status=WAITING), question=None)
+            one if one.question is None else replace(one, row=one.row._replace(status=WAITING), question=None)
             for one in planned
         ]
 

@@ -573,7 +573,7 @@ class Record:
         call = reservations.ModelCall(
             turn=self.key, step=step, attempt=attempt, agent_id=self.agent.id, provider=link.provider, model=link.model
         )
-        return call if self.group_id is None else replace(call, group_id=self.group_id)
+        return call if self.group_id is None else call._replace(group_id=self.group_id)
 
 
 def _said(message: Message, text: str) -> Draft:

@@ -6,8 +6,8 @@ A call is planned with the decision (T3), started (T5) and ended (T6); its row i
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table, Values
@@ -26,8 +26,7 @@ _ARGS = (
 Key = tuple[int, int, int]  # of a step: turn, number, attempt; of a call: turn, step, call
 
 
-@dataclass(frozen=True, slots=True)
-class StepRow:
+class StepRow(NamedTuple):
     """A step as stored. The hashes are 16-byte digests, `cursor` the position of the newest message shown."""
 
     turn: int
@@ -46,8 +45,7 @@ class StepRow:
 _STEPS = Table("step", StepRow)
 
 
-@dataclass(frozen=True, slots=True)
-class EffectRow:
+class EffectRow(NamedTuple):
     """A tool call as stored. `effect_class` and `status` are values of `pattern_db.enums`; `args` is JSON text."""
 
     turn: int

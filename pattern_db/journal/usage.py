@@ -7,9 +7,9 @@ whole days read few rows, however many calls there were.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection, Table
@@ -20,8 +20,7 @@ _MIDNIGHT = "T00:00:00.000Z"
 _DISORDER_MS = 86_400_000  # rows are in the order of their times, except for long calls and clocks that were set back
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageRow:
+class UsageRow(NamedTuple):
     """Tokens and micro-dollars of one call; `cost_microdollars` is None if the price is unknown.
 
     `input_tokens` holds `cached_tokens` and `cache_write_tokens`, `output_tokens` holds `reasoning_tokens`. `at` is
@@ -144,7 +143,7 @@ def add(connection: Connection, row: UsageRow) -> None:
             `RowConflict` once translated).
     """
     if row.purpose != STEP:
-        row = replace(row, no=_next_no(connection, row))
+        row = row._replace(no=_next_no(connection, row))
     _USAGE.insert(connection, [row])
     connection.execute(_ADD_TO_DAY)
 

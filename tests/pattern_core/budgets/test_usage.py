@@ -41,7 +41,7 @@ async def test_budgets_as_they_stand(database: Database, budgets: Budgets) -> No
     await database.write(reservations.reserve, one, lambda: worst(60), now=NOW)
     await database.write(reservations.settle, took(one, 50))
     await database.write(reservations.settle, took(other, 5, price=None))
-    await database.write(reservations.reserve, replace(other, step=2), lambda: worst(20), now=NOW)
+    await database.write(reservations.reserve, other._replace(step=2), lambda: worst(20), now=NOW)
     mine, overall, each = await budgets.every()
     assert (mine.spent, mine.held, mine.left, mine.is_configured) == (55, 20, 25, False)
     assert mine.resets_at == "2026-11-22T00:00:00.000Z"

@@ -99,7 +99,7 @@ def test_a_deadline_that_passed_interrupts() -> None:
     assert verdict(replace(ROW, deadline_at=None)) == DeadAttempt(is_charged=True)  # it waited
 
 
-@pytest.mark.parametrize(("steps", "step"), [(2, STEP), (2, replace(STEP, status="done")), (0, None)])
+@pytest.mark.parametrize(("steps", "step"), [(2, STEP), (2, STEP._replace(status="done")), (0, None)])
 def test_a_step_that_was_cut_off_too_often_is_given_up(steps: int, step: StepRow | None) -> None:
     """Also one that dies before its first step is opened."""
     most = TurnLimits().resumes_max
@@ -112,15 +112,15 @@ def test_restarts_of_an_earlier_step_do_not_count() -> None:
 
 
 def test_a_done_step_runs_what_has_no_result() -> None:
-    done = replace(STEP, status="done")
+    done = STEP._replace(status="done")
     planned, ended = effect("planned"), effect("done", call=1)
     earlier, denied = effect("planned", step=1), effect("denied", call=2)
     assert verdict(ROW, done, earlier, planned, ended, denied) == RunCalls([(planned, None), (denied, None)])
-    assert verdict(ROW, done, ended, replace(denied, message_id="msg_1")) == RunCalls([])
+    assert verdict(ROW, done, ended, denied._replace(message_id="msg_1")) == RunCalls([])
 
 
 def test_a_call_comes_with_the_newest_answer_about_it() -> None:
-    call, done = effect("planned"), replace(STEP, status="done")
+    call, done = effect("planned"), STEP._replace(status="done")
     first, second, other = (
         ApprovalRow(
             id=f"apr_{number}",
@@ -143,11 +143,11 @@ def test_a_call_comes_with_the_newest_answer_about_it() -> None:
 def test_a_turn_that_came_as_far_as_to_wait_is_not_given_up() -> None:
     row = replace(ROW, status="waiting", steps=2, resumes=TurnLimits().resumes_max)
     agreed = effect("planned")
-    assert verdict(row, replace(STEP, status="done"), agreed) == RunCalls([(agreed, None)])
+    assert verdict(row, STEP._replace(status="done"), agreed) == RunCalls([(agreed, None)])
 
 
 def test_closing_says_what_may_have_happened() -> None:
-    asked = replace(effect("awaiting_approval"), attempts=1)  # it was started before a person was asked about it
+    asked = effect("awaiting_approval")._replace(attempts=1)  # it was started before a person was asked about it
     planned, started, doubted = recovery.close_calls([effect("planned"), effect("started"), asked])
     assert (planned.status, started.status, doubted.status) == ("cancelled", "in_doubt", "in_doubt")
     assert "may or may not" in started.content

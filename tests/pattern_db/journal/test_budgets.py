@@ -77,7 +77,7 @@ def test_what_is_spent(db: Connection, make_turn: MakeTurn) -> None:
     root = make_turn("turn_1")
     child = make_turn("turn_2", agent="bob", parent_turn=root)
     usage.add(db, row(root))
-    of_group = replace(row(child, agent="bob"), cost_microdollars=None, group_id="grp_1", at="2026-11-22T00:00:00.000Z")
+    of_group = row(child, agent="bob")._replace(cost_microdollars=None, group_id="grp_1", at="2026-11-22T00:00:00.000Z")
     usage.add(db, of_group)
     assert budgets.spent(db, BudgetScope.CONSTELLATION, "", since="") == Spent(220, 7, 1)
     assert budgets.spent(db, BudgetScope.CONSTELLATION, "", since="2026-11-22T00:00:00.000Z") == Spent(110, 0, 1)
@@ -148,9 +148,9 @@ def keys(lines: list[UsageLine]) -> list[tuple[str, int, int]]:
 def test_one_unknown_price_or_estimate_makes_the_sum_one(db: Connection, make_turn: MakeTurn) -> None:
     turn = make_turn()
     usage.add(db, row(turn))
-    usage.add(db, replace(row(turn, 2), cost_microdollars=None, is_estimate=True))
+    usage.add(db, row(turn, 2)._replace(cost_microdollars=None, is_estimate=True))
     for _time in range(2):
-        usage.add(db, replace(row(turn, 3), purpose="summary"))
+        usage.add(db, row(turn, 3)._replace(purpose="summary"))
     found = usage.of_turn(db, turn)
     assert (found.input_tokens, found.cost_microdollars, found.is_estimate) == (400, None, True)
     assert fetch_all(db, "SELECT step, no, is_estimate FROM usage") == [(1, 0, 0), (2, 0, 1), (3, 0, 0), (3, 1, 0)]
@@ -164,7 +164,7 @@ def test_what_is_refused(db: Connection, make_turn: MakeTurn) -> None:
         with pytest.raises(RowConflict), translated():
             usage.add(db, row(other))
     with pytest.raises(apsw.ConstraintError):
-        usage.add(db, replace(row(turn, 2), output_tokens=-1))
+        usage.add(db, row(turn, 2)._replace(output_tokens=-1))
 
 
 def test_the_turns_that_a_turn_led_to_count_with_it(db: Connection, make_turn: MakeTurn) -> None:
@@ -186,7 +186,7 @@ def test_sums_by_day_are_those_of_the_calls(db: Connection, make_turn: MakeTurn)
     turn = make_turn()
     for step in range(1, 5):
         known = 7 if step % 2 else None
-        usage.add(db, replace(row(turn, step), cost_microdollars=known, is_estimate=step == 3, group_id="grp_1"))
+        usage.add(db, row(turn, step)._replace(cost_microdollars=known, is_estimate=step == 3, group_id="grp_1"))
     by_call = UsageFilter(since="2000-01-01T00:00:00.001Z")  # no whole day, so that the calls are summed
     assert usage.total(db, ALL) == usage.total(db, by_call) == UsageLine("", None, 4, 2, 1, 400, 40, 160, 20, 12, 14)
     for by in (Grouping.DAY, Grouping.AGENT, Grouping.MODEL):
@@ -197,7 +197,7 @@ def test_sums_by_day_are_those_of_the_calls(db: Connection, make_turn: MakeTurn)
 def test_pages_go_on_after_the_last_key(db: Connection, make_turn: MakeTurn, by: Grouping) -> None:
     for number, agent in enumerate(("ada", "bob", "ada"), 1):
         turn = make_turn(f"turn_{number}", agent=agent)
-        usage.add(db, replace(row(turn, agent=agent), at=f"2026-11-2{number}T01:00:00.000Z", model=f"script-{number}"))
+        usage.add(db, row(turn, agent=agent)._replace(at=f"2026-11-2{number}T01:00:00.000Z", model=f"script-{number}"))
     whole = usage.lines(db, ALL, by, limit=9)
     found = usage.lines(db, ALL, by, limit=1)
     while page := usage.lines(db, ALL, by, limit=1, after=found[-1].key):
@@ -223,7 +223,7 @@ def test_between_two_times(
 ) -> None:
     turn = make_turn()
     usage.add(db, row(turn))
-    usage.add(db, replace(row(turn, 2), at=NEXT))
+    usage.add(db, row(turn, 2)._replace(at=NEXT))
     which = UsageFilter(since=since, until=until)
     assert usage.total(db, which).calls == calls
     for by in Grouping:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -27,7 +26,7 @@ def test_a_step_is_opened_and_closed_once(db: Connection, make_turn: MakeTurn) -
     steps.open_step(db, step(turn), SHOWN)
     assert steps.latest(db, turn) == step(turn)
     steps.close(db, (turn, 1, 1), status="done", ended_at=LATER, finish_reason="stop", request_id="req_1")
-    assert steps.latest(db, turn) == replace(step(turn), status="done", finish_reason="stop")
+    assert steps.latest(db, turn) == step(turn)._replace(status="done", finish_reason="stop")
     assert fetch_all(db, "SELECT provider_request_id, ended_at FROM step") == [("req_1", LATER)]
     for key in ((turn, 1, 1), (turn, 1, 2), (turn, 2, 1), (turn + 1, 1, 1)):
         with pytest.raises(RowConflict, match="is not open"):
@@ -61,10 +60,10 @@ def test_a_call_is_started_and_finished(db: Connection, make_turn: MakeTurn) -> 
     for _time in range(2):
         start(db, (turn, 1, 0))
     [started] = steps.calls_of_step(db, turn, 1)
-    assert started == replace(planned, status="started", attempts=2, deadline_at=LATER)
+    assert started == planned._replace(status="started", attempts=2, deadline_at=LATER)
     finish(db, (turn, 1, 0))
     [done] = steps.calls_of_turn(db, turn)
-    assert done == replace(started, status="done", message_id="msg_1")
+    assert done == started._replace(status="done", message_id="msg_1")
     assert fetch_all(db, "SELECT epoch, started_at, ended_at FROM effect") == [(3, NOW, LATER)]
 
 
@@ -107,7 +106,7 @@ def test_a_call_changes_only_from_where_it_should_be(
     fits: set[str],
 ) -> None:
     key = (make_turn(), 1, 0)
-    steps.plan_calls(db, [replace(row(key[0], effect_class=effect_class), status=state)])
+    steps.plan_calls(db, [row(key[0], effect_class=effect_class)._replace(status=state)])
     before = steps.calls_of_turn(db, key[0])
     if state in fits:
         change(db, key)
