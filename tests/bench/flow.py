@@ -1,9 +1,9 @@
 """How much code a request passes: `python -m tests.bench.flow [FLOW …]`; with names of flows, their functions as well.
 
-A real server in this process, with a scripted model; each flow was walked before, so that nothing is made or read for
-the first time. Files and functions of our own packages count, whichever task or thread runs them, without lambdas and
-comprehensions: until the client has its answer, and with what runs in the second after it (embeddings, and what is
-done in the background all the time).
+A real server in this process, with a model that streams; each flow was walked before, so that nothing is made or read
+for the first time. Files and functions of our own packages count, whichever task or thread runs them, without lambdas
+and comprehensions, until the client has its answer; the note says how many there are with what runs in the second after
+it (embeddings, and what is done in the background all the time).
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType
 
 import trio
 
-from pattern_core.testing.model import ScriptedProvider, calls, says
+from pattern_core.messages import Text
+from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta
+from pattern_core.testing.model import calls, says
 from tests.bench.report import Figure, table
 from tests.pattern_server.place import Place, config_for, serving
 from tests.sources import PACKAGES, ROOT
@@ -27,7 +29,7 @@ EDIT = {"op": "append", "label": "human", "content": "\nlikes tea"}
 OURS = tuple(f"{ROOT / package}/" for package in PACKAGES)
 ADA = "/constellations/home/agents/ada"
 AFTER_S = 1.0
-MOST = {"message-and-edit": (69, 288)}  # half of what it was when this was first counted: 138 files, 576 functions
+MOST = {"message-and-edit": (69, 288)}  # half of what they were when this was first counted: 138 files, 576 functions
 
 Functions = dict[CodeType, None]  # in the order in which they were entered first
 
@@ -43,6 +45,26 @@ class Tracer:
         code = frame.f_code
         if event == "call" and self.seen is not None and code.co_filename.startswith(OURS) and code.co_name[0] != "<":
             self.seen[code] = None
+
+
+class Streaming:
+    """A model that gives these answers, each text as one piece."""
+
+    name = "scripted"
+
+    def __init__(self, answers: Iterable[ModelReply]) -> None:
+        self._answers = iter(answers)
+
+    async def ask(self, _request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+        """Stream the next answer."""
+        answer = next(self._answers)
+        for part in answer.parts:
+            if isinstance(part, Text):
+                await on_delta(TextDelta(text=part.text))
+        return answer
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
 
 
 async def message(place: Place) -> None:
@@ -84,8 +106,9 @@ async def walk() -> dict[str, tuple[Functions, Functions]]:
     tracer = Tracer()
     threading.setprofile(tracer)  # for threads that start from now on
     sys.setprofile(tracer)
-    edits, plain = [calls("block_edit", EDIT), says("Noted.")], says("On the shelf, where the tea always was.")
-    provider = ScriptedProvider([plain, plain, *edits, *edits])
+    first, second = (calls("block_edit", EDIT, call_id=name) for name in ("first", "second"))
+    noted, plain = says("Noted."), says("On the shelf, where the tea always was.")
+    provider = Streaming([plain, plain, first, noted, second, noted])
     walked = {}
     try:
         with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder:
@@ -117,9 +140,9 @@ def figures(walked: dict[str, tuple[Functions, Functions]]) -> list[Figure]:
     for name in FLOWS:
         until, total = walked[name]
         most = MOST.get(name, (None, None))
-        note = f"until the answer: {files(until)} files, {len(until)} functions"
-        found.append(Figure(name=f"{name}: files", unit="", values=[files(total)], most=most[0], note=note))
-        found.append(Figure(name=f"{name}: functions", unit="", values=[len(total)], most=most[1]))
+        note = f"with the second after it: {files(total)} files, {len(total)} functions"
+        found.append(Figure(name=f"{name}: files", unit="", values=[files(until)], most=most[0], note=note))
+        found.append(Figure(name=f"{name}: functions", unit="", values=[len(until)], most=most[1]))
     return found
 
 
