@@ -349,17 +349,28 @@ def best(
 
 
 def rows(
-    connection: Connection, kind: SearchKind, numbers: Sequence[int], filters: Filters, limit: int = -1
+    connection: Connection,
+    kind: SearchKind,
+    among: Sequence[int] | Sequence[str],
+    filters: Filters,
+    limit: int = -1,
 ) -> dict[int, Row]:
-    """Return the first `limit` of the rows that match the filters (-1: all), by number; later ones are not read.
-    Tombstones and inactive blocks never match.
+    """Return the first `limit` of the rows `among` (numbers, or refs) that match the filters (-1: all), by number;
+    later ones are not read. Tombstones and inactive blocks never match.
     """
-    return _rows(connection, kind, _PLACES[kind].row, numbers, filters, limit)
-
-
-def rows_of_refs(connection: Connection, kind: SearchKind, refs: Sequence[str], filters: Filters) -> dict[int, Row]:
-    """Return the rows with these refs that match the filters, by number."""
-    return _rows(connection, kind, _PLACES[kind].ref, refs, filters)
+    if not among:
+        return {}
+    # A cross join reads the values in their order. An ORDER BY would sort all of them first.
+    place = _PLACES[kind]
+    column = place.ref if isinstance(among[0], str) else place.row
+    allowed, values = _allowed(kind, filters)
+    found = _query(
+        connection,
+        f"SELECT {place.row}, {place.details} FROM json_each(:among) CROSS JOIN {place.tables} ON {column} = value"
+        f" WHERE {allowed} LIMIT :limit",
+        {**values, "among": to_json(list(among)), "limit": limit},
+    )
+    return {values[0]: _row(kind, values) for values in found}
 
 
 def sample(connection: Connection, count: int) -> list[Row]:
@@ -470,28 +481,6 @@ def _query(connection: Connection, sql: str, values: Mapping[str, Json]) -> list
 
 def _array(values: Sequence[str] | None) -> str | None:
     return None if values is None else to_json(list(values))
-
-
-def _rows(
-    connection: Connection,
-    kind: SearchKind,
-    column: str,
-    among: Sequence[int] | Sequence[str],
-    filters: Filters,
-    limit: int = -1,
-) -> dict[int, Row]:
-    if not among:
-        return {}
-    # A cross join reads the values in their order. An ORDER BY would sort all of them first.
-    place = _PLACES[kind]
-    allowed, values = _allowed(kind, filters)
-    found = _query(
-        connection,
-        f"SELECT {place.row}, {place.details} FROM json_each(:among) CROSS JOIN {place.tables} ON {column} = value"
-        f" WHERE {allowed} LIMIT :limit",
-        {**values, "among": to_json(list(among)), "limit": limit},
-    )
-    return {values[0]: _row(kind, values) for values in found}
 
 
 def _row(kind: SearchKind, values: tuple[Json, ...]) -> Row:
