@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from pattern_db.columns import from_json
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import Role, SearchKind
+from pattern_db.enums import SPOKEN, SearchKind
 from pattern_db.tables.embedding_indexes import SOURCES
 
-SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)  # results of tools repeat texts that are stored elsewhere
 _SPOKEN = ", ".join(f"'{role}'" for role in SPOKEN)
 LOOKBACK = 8  # rows that are searched for a message's predecessor (before it) and successor (after it)
 
