@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pattern_db.columns import from_json
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.connection import Connection, Values, fetch_all
 from pattern_db.enums import SPOKEN, SearchKind
 from pattern_db.tables.embedding_indexes import SOURCES
 
-_SPOKEN = ", ".join(f"'{role}'" for role in SPOKEN)
+# What has a text among messages: no results of tools, no tombstones.
+_SAID = "is_deleted = 0 AND content IS NOT NULL AND role IN ({})".format(", ".join(f"'{role}'" for role in SPOKEN))
 LOOKBACK = 8  # rows that are searched for a message's predecessor (before it) and successor (after it)
 
 
@@ -81,41 +82,40 @@ def successor(connection: Connection, message_id: str) -> str | None:
     here = connection.execute(
         "SELECT agent_id, position, session_id FROM messages WHERE id = ?", (message_id,)
     ).fetchone()
-    if here is None:
-        return None
-    found = connection.execute(
-        "SELECT id FROM (SELECT id, position, role, content, is_deleted, session_id FROM messages"
-        f" WHERE agent_id = ?1 AND position > ?2 ORDER BY position LIMIT {LOOKBACK})"
-        f" WHERE is_deleted = 0 AND content IS NOT NULL AND role IN ({_SPOKEN}) AND session_id IS ?3"
-        " ORDER BY position LIMIT 1",
+    found = None if here is None else _near(connection, here, ">", "ASC")
+    return None if found is None else found[0]
+
+
+def _near(connection: Connection, here: Values, side: str, order: str) -> tuple[str, str, str | None] | None:
+    """Return id, content and metadata of the next text on one side of the message with this agent, position, session.
+
+    It is of the same session, and among the next `LOOKBACK` rows.
+    """
+    found: tuple[str, str, str | None] | None = connection.execute(
+        "SELECT id, content, source_metadata FROM (SELECT id, position, role, content, is_deleted, session_id,"
+        f" source_metadata FROM messages WHERE agent_id = ?1 AND position {side} ?2 ORDER BY position {order}"
+        f" LIMIT {LOOKBACK}) WHERE {_SAID} AND session_id IS ?3 ORDER BY position {order} LIMIT 1",
         here,
     ).fetchone()
-    return None if found is None else str(found[0])
+    return found
 
 
 def _message(connection: Connection, ref: str) -> EmbeddingSource | None:
     row = connection.execute(
-        "SELECT agent_id, position, session_id, content, source_metadata FROM messages"
-        f" WHERE id = ? AND is_deleted = 0 AND content IS NOT NULL AND role IN ({_SPOKEN})",
+        f"SELECT agent_id, position, session_id, content, source_metadata FROM messages WHERE id = ? AND {_SAID}",
         (ref,),
     ).fetchone()
     if row is None:
         return None
-    agent_id, position, session_id, content, metadata = row
-    before = connection.execute(
-        "SELECT content, source_metadata FROM (SELECT position, role, content, is_deleted, session_id, source_metadata"
-        f" FROM messages WHERE agent_id = ?1 AND position < ?2 ORDER BY position DESC LIMIT {LOOKBACK})"
-        f" WHERE is_deleted = 0 AND content IS NOT NULL AND role IN ({_SPOKEN}) AND session_id IS ?3"
-        " ORDER BY position DESC LIMIT 1",
-        (agent_id, position, session_id),
-    ).fetchone()
+    agent_id, _position, _session_id, content, metadata = row
+    before = _near(connection, row[:3], "<", "DESC")
     return EmbeddingSource(
         kind=SearchKind.MESSAGE,
         ref=ref,
         scope=agent_id,
         text=content,
         speaker=_speaker(metadata),
-        previous=None if before is None else Said(text=before[0], speaker=_speaker(before[1])),
+        previous=None if before is None else Said(text=before[1], speaker=_speaker(before[2])),
     )
 
 
