@@ -52,7 +52,7 @@ def test_what_is_not_there(db: Connection) -> None:
         lambda: agents.update(db, ROW),
         lambda: agents.delete(db, "agt_eve"),
     ):
-        with pytest.raises(RowNotFound):
+        with pytest.raises(RowNotFound, match=r"there is no agent (agt_)?eve"):
             act()
 
 
