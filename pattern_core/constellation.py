@@ -165,7 +165,7 @@ class Constellation:
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
-        self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.changed_outside)
+        self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.stored)
         self.schedules = Schedules(
             storage, self.roster, self.groups, self.timers, self.approvals, accepting=self._accepting
         )

@@ -16,8 +16,7 @@ from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
 from pattern_core.models.catalogue import UNKNOWN_WINDOW
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import ClientLimits
-from pattern_core.web.engines import EngineSettings
-from pattern_core.web.policy import WebSettings
+from pattern_core.web.policy import EngineSettings, WebSettings
 from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_server.config import Config, ConfigError, load
