@@ -212,15 +212,14 @@ class ModelClient:
                 return await self._ask(asked, link.provider, asking)
             except ModelError as error:
                 error.details["link"] = index
-                is_corrected = self._corrects(error, asked, link.provider)
-                following = index if is_corrected else next_link(chain, index, error, self.facts)
-                if following is None:
-                    raise
                 failure = error
-            if is_corrected:
+            if self._corrects(failure, asked, link.provider):
                 if on_retry is not None:
                     await on_retry(1, failure, 0.0)
                 continue
+            following = next_link(chain, index, failure, self.facts)
+            if following is None:
+                raise failure
             if on_move is not None:
                 await on_move(following, failure)
             index = following
