@@ -78,6 +78,7 @@ _BLOCK = re.compile(  # as `memory.content.prompt` writes it
     r"(?::[^\n]*)?(?:\n(?P<content>.*))?",
     re.DOTALL,
 )
+_ITEM = re.compile(r"^- (.*?)(?:: |$)", re.MULTILINE)  # of the list of empty blocks: its label
 _READ_ONLY, _ASKS = "read only", "changes need consent"  # said of a block
 _MARK = re.compile(r'<data from="[^"]*">\n|\n</data>')
 # A line of memory as clauses, with what joins them. No grammar: a clause is one only if it has a verb of this list, and
@@ -189,7 +190,8 @@ class _Turn:
         ]
         self.tools = {tool.name for tool in request.tools}
         self.blocks = [_block(found) for part in request.memory if (found := _BLOCK.fullmatch(part))]
-        self.blocks += [_Block(label=unescape(label)) for label in _empty(request.memory)]
+        lists = [part for part in request.memory if part.startswith("Empty blocks:\n")]
+        self.blocks += [_Block(label=unescape(label)) for part in lists for label in _ITEM.findall(part)]
         last = self.done[-1][1] if self.done else None
         self.is_introduced = any(NO_MODEL in one.text for one in messages if one.role == "assistant")
         self.failure = _MARK.sub("", last.content)[:300] if last is not None and last.is_error else ""
@@ -413,12 +415,6 @@ def _block(found: re.Match[str]) -> _Block:
         room=limit - used if limit else None,
         about=frozenset(found["about"].split(", ")),
     )
-
-
-def _empty(memory: Sequence[str]) -> list[str]:
-    """Return the labels that a list of empty blocks names."""
-    lists = [part.splitlines()[1:] for part in memory if part.startswith("Empty blocks:\n")]
-    return [line.removeprefix("- ").partition(": ")[0] for lines in lists for line in lines]
 
 
 def _home_of(fact: str, blocks: Sequence[_Block]) -> _Block | None:
