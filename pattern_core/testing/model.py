@@ -14,6 +14,7 @@ from pattern_core.models.model import (
     ModelReply,
     ModelRequest,
     OnDelta,
+    Provider,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -72,7 +73,7 @@ def together(*replies: ModelReply) -> ModelReply:
     return ModelReply(parts=parts, finish_reason=finish, usage=replies[0].usage if replies else NO_USAGE)
 
 
-class ScriptedProvider:
+class ScriptedProvider(Provider):
     """Answers the n-th question with the n-th entry of a script.
 
     An entry is a reply, an error to raise, a `Paced` reply, or a function of the request that gives one of these.

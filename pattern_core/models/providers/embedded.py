@@ -14,8 +14,8 @@ from html import unescape
 
 import trio
 
-from pattern_core.messages import Part, Text, ToolCall, ToolResult
-from pattern_core.models.model import FinishReason, ModelReply, ModelRequest, OnDelta, TextDelta, made_up_call_id
+from pattern_core.messages import Text, ToolCall, ToolResult
+from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, Provider, TextDelta, made_up_call_id
 from pattern_core.models.providers.encoding import as_dicts, as_str, json_object, valid_unicode
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.models.tokens import CHARS_PER_TOKEN, estimate_usage
@@ -103,7 +103,7 @@ _OPTION = re.compile(r"^The options:\n- (?P<option>[^\n]+)\n.*^VOTE: ", re.MULTI
 _CANDIDATE = re.compile(r"Who should answer this message\?[^\n]*\n\n(?P<name>[\w-]+)")
 
 
-class EmbeddedProvider:
+class EmbeddedProvider(Provider):
     """A provider of kind "embedded". It is not a language model, and says so; the same request gets the same reply."""
 
     def __init__(self, name: str, _: ProviderSettings) -> None:
@@ -118,23 +118,18 @@ class EmbeddedProvider:
                 await on_delta(TextDelta(text=piece))
         return reply
 
-    async def aclose(self) -> None:
-        """Nothing is held open."""
-
 
 def reply_to(request: ModelRequest) -> ModelReply:
     """Return the reply that the rules give: one tool call, or words. Its usage is an estimate; pure."""
     move = _Turn(request).move()
-    finish: FinishReason = "tool_calls"
-    part: Part
-    if isinstance(move, str):
-        whole = valid_unicode(move)
-        part = Text(text=whole[: request.max_output_tokens * CHARS_PER_TOKEN])
-        finish = "stop" if part.text == whole else "length"
-    else:
+    if isinstance(move, tuple):
         tool, arguments = move
-        part = ToolCall(call_id=made_up_call_id(request, 0), tool=tool, arguments=arguments)
-    return ModelReply(parts=(part,), finish_reason=finish, usage=estimate_usage(request, (part,)))
+        call = ToolCall(call_id=made_up_call_id(request, 0), tool=tool, arguments=arguments)
+        return ModelReply(parts=(call,), finish_reason="tool_calls", usage=estimate_usage(request, (call,)))
+    whole = valid_unicode(move)
+    said = Text(text=whole[: request.max_output_tokens * CHARS_PER_TOKEN])
+    usage = estimate_usage(request, (said,))
+    return ModelReply(parts=(said,), finish_reason="stop" if said.text == whole else "length", usage=usage)
 
 
 _Move = tuple[str, dict[str, object]] | str

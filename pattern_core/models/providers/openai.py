@@ -102,6 +102,7 @@ class OpenAIProvider(HttpProvider):
     """
 
     OWN_URL = "https://api.openai.com/v1"
+    states_windows = True  # only servers that anyone can run choose their own
 
     def __init__(self, name: str, settings: ProviderSettings, *, clock: Clock | None = None) -> None:
         super().__init__(name, settings, clock=clock)
@@ -120,13 +121,10 @@ class OpenAIProvider(HttpProvider):
         return "/chat/completions", encode(request, self._server), decoder
 
     async def window(self, model: str) -> int:
-        """Return the tokens of the window that the server offers for a model; 0 where it says nothing of that.
+        """Return the window that the server states in one of several places.
 
         Sources: vLLM, "OpenAI-Compatible Server" (`max_model_len`); Ollama, "API: Show Model Information";
         llama.cpp, tools/server/README.md, "GET /props"; LM Studio, "REST API v0".
-
-        Raises:
-            ModelUnreachable: there is no connection.
         """
         if self._server.is_own:
             return 0
