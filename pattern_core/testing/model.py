@@ -93,7 +93,6 @@ class ScriptedProvider(Provider):
         self.asked = 0
         self.running = 0
         self.cancelled = 0
-        self.closed = False
         self._script = iter(script)
         self._otherwise = otherwise
         self._slice_chars = slice_chars
@@ -126,10 +125,6 @@ class ScriptedProvider(Provider):
             raise
         finally:
             self.running -= 1
-
-    async def aclose(self) -> None:
-        """Nothing is held open; sets `closed`."""
-        self.closed = True
 
     async def _play(self, answer: Answer, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         if callable(answer):
