@@ -16,7 +16,7 @@ import trio
 
 from pattern_core.messages import Text, ToolCall, ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, Provider, TextDelta, made_up_call_id
-from pattern_core.models.providers.encoding import as_dicts, as_str, json_object, valid_unicode
+from pattern_core.models.providers.encoding import JsonObject, valid_unicode
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.models.tokens import CHARS_PER_TOKEN, estimate_usage
 
@@ -267,10 +267,10 @@ class _Turn:
     def _forget(self, topic: str) -> _Move:
         """Remove the one clause of memory that holds all words of the topic, and nothing else."""
         if self.done:
-            arguments = self.done[-1][0].arguments
+            arguments = JsonObject(self.done[-1][0].arguments)
             if self.failure:
                 return f"I could not remove that. {self.failure}"
-            rest = as_str(arguments.get("content")).partition(": ")[2]
+            rest = arguments.text("content").partition(": ")[2]
             reads = f" The line is now: {rest}" if rest else ""
             return f"I removed that from my memory block {arguments.get('label')}.{reads} {HISTORY_STAYS}"
         if "block_edit" not in self.tools:
@@ -397,9 +397,9 @@ def _sentences(text: str) -> list[str]:
 
 def _hits(content: str) -> Iterable[_Excerpt]:
     """Yield the hits of the search tool's result, a JSON object `{"hits": [{"kind", "content", …}]}`, marked or not."""
-    for hit in as_dicts(json_object(_MARK.sub("", content)).get("hits")):
-        fields = {name: as_str(hit.get(name)) for name in ("kind", "label", "role", "created_at")}
-        yield _Excerpt(text=as_str(hit.get("content")), **fields)
+    for hit in JsonObject.parse(_MARK.sub("", content)).listed("hits"):
+        fields = {name: hit.text(name) for name in ("kind", "label", "role", "created_at")}
+        yield _Excerpt(text=hit.text("content"), **fields)
 
 
 def _block(found: re.Match[str]) -> _Block:
