@@ -133,6 +133,8 @@ def test_what_stands_behind_the_end_is_skipped() -> None:
         (ROUTED, ["a", "c"], True),
         ({"type": "exit_loop", "tool": "a"}, ["b", "a"], True),
         ({"type": "max_calls", "tool": "a", "count": 3}, ["a", "a"], False),
+        ({"type": "allowed_operations", "tool": "a", "operations": ["read"]}, ["a", "a"], False),
+        ({"type": "requires_consent", "tool": "a"}, ["a", "a"], False),
     ],
 )
 def test_calls_run_side_by_side_unless_order_matters(rule: dict[str, Any], tools: list[str], wanted: bool) -> None:
