@@ -92,6 +92,7 @@ LOOPS: dict[str, tuple[Sequence[JudgedCall], dict[str, Any], tuple[str, str] | N
     "room made twice": (PLANS[:4], {"compactions": [2, 3]}, None),
     "room made three times": (PLANS[:4], {"compactions": [2, 3, 4]}, ("warn", "compactions")),
     "with words between": (PLANS[:4], {"compactions": [2, 3, 4], "said": [3]}, None),
+    "with words alone between": ([*PLANS[:2], PLANS[3]], {"compactions": [2, 3, 4], "said": [3]}, None),
     "with a plan between": (PLANS[:4], {"compactions": [1, 2, 3]}, None),
     "room made four times": (PLANS, {"compactions": [2, 3, 4, 5]}, ("stop", "compactions")),
     "switched off": (times(50), {"settings": DetectorSettings(identical=None, no_progress=None)}, None),
