@@ -346,6 +346,16 @@ async def test_a_busy_model_is_left_for_the_next_one_without_waiting(autojump_cl
     assert (first.asked, moves[1][1].details["attempts"], trio.current_time()) == (1, 0, 0)
 
 
+async def test_a_model_that_is_busy_for_a_moment_is_waited_for_all_the_same(autojump_clock: MockClock) -> None:
+    account = Account(key="k", limits=ClientLimits(calls_max=1))
+    client, (first, second) = two(Paced(answer=says("a"), delay_s=1.5), says("b"), a=account)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.ask, REQUEST, CHAIN, ignore)
+        await wait_all_tasks_blocked()
+        assert await client.ask(REQUEST, CHAIN, ignore) == says("a")
+    assert (first.asked, second.asked, trio.current_time()) == (2, 0, 3)
+
+
 async def test_a_silent_model_is_waited_for_once_where_another_can_be_asked(autojump_clock: MockClock) -> None:
     client, (first, _) = two(Paced(answer=says("late"), delay_s=1_000), says("b"))
     assert await client.ask(REQUEST, CHAIN, ignore) == says("b")
