@@ -182,7 +182,7 @@ def valid_unicode(text: str) -> str:
 
 
 class JsonObject(dict[str, object]):
-    """An object in a foreign format, whose optional fields may be missing, null or of another type."""
+    """An object in a foreign format: its optional fields may be missing, null or of another type."""
 
     @classmethod
     def of(cls, value: object) -> JsonObject:
