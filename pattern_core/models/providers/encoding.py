@@ -124,6 +124,11 @@ def function_of(tool: ToolSpec) -> dict[str, object]:
     return {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
 
 
+def answer_by(schema: Mapping[str, object]) -> dict[str, object]:
+    """Return an answer that follows the JSON Schema as both of OpenAI's formats describe it."""
+    return {"name": "answer", "schema": dict(schema), "strict": is_strict_schema(schema)}
+
+
 def result_words(result: ToolResult) -> str:
     """Return a result for OpenAI's formats, which have no mark for errors: its words say that it is one, once."""
     marked = result.is_error and not result.content.startswith("Error")

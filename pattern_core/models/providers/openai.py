@@ -27,9 +27,9 @@ from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     Encoded,
     JsonObject,
+    answer_by,
     function_of,
     image_url,
-    is_strict_schema,
     nine_id,
     plain_name,
     present,
@@ -199,9 +199,7 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
         named = {"type": "function", "function": {"name": request.force_tool}}
         body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
     if request.response_schema is not None:
-        schema = dict(request.response_schema)
-        answer = {"name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
-        body["response_format"] = {"type": "json_schema", "json_schema": answer}
+        body["response_format"] = {"type": "json_schema", "json_schema": answer_by(request.response_schema)}
     return present(body)
 
 

@@ -22,9 +22,9 @@ from pattern_core.models.providers.encoding import (
     OPENAI,
     Encoded,
     JsonObject,
+    answer_by,
     function_of,
     image_url,
-    is_strict_schema,
     plain_name,
     present,
     proof_by,
@@ -72,9 +72,7 @@ def encode_response(request: ModelRequest, server: str) -> dict[str, object]:
         body["include"] = ["reasoning.encrypted_content"]
         body["reasoning"] = present({"summary": "auto", "effort": effort_of(request)})
     if request.response_schema is not None:
-        schema = dict(request.response_schema)
-        answer = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
-        body["text"] = {"format": answer}
+        body["text"] = {"format": {"type": "json_schema", **answer_by(request.response_schema)}}
     return present(body)
 
 
