@@ -140,7 +140,8 @@ class ModelClient:
         is asked again.
         """
         provider = self._providers.get(provider_name)
-        if provider is not None and self._facts(provider_name, model).window_source == "unasked":
+        is_unasked = self._facts(provider_name, model).window_source == "unasked"
+        if is_unasked and provider is not None and provider.window is not None:
             with trio.move_on_after(WINDOW_TIMEOUT_S), suppress(ModelError):
                 self._heard(provider_name, model, window=await provider.window(model))
         return self._facts(provider_name, model)
@@ -322,7 +323,7 @@ def _known(
 ) -> ModelFacts:
     facts, said = catalogue.facts(provider_name, model), heard.get((provider_name, model), {})
     provider = providers.get(provider_name)
-    is_silent = said.get("window") == 0 or provider is None or not provider.states_windows
+    is_silent = said.get("window") == 0 or provider is None or provider.window is None
     if known := {name: value for name, value in said.items() if value or name != "window"}:
         facts = corrected(facts, known, "server")
     return replace(facts, window_source="assumed") if facts.window_source == "unasked" and is_silent else facts

@@ -230,7 +230,8 @@ class Provider(ABC):
 
     name: str
     is_local = False  # it is on this machine or in its network
-    states_windows = False  # its server may know how large a model's window is
+    # Asks its server for the tokens of a model's window, 0 if it does not say; raises as `ask`.
+    window: Callable[[str], Awaitable[int]] | None = None
 
     @abstractmethod
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
@@ -244,10 +245,6 @@ class Provider(ABC):
         Raises:
             ModelError: one of `pattern_core.models.errors`; nothing else except `Cancelled` is raised.
         """
-
-    async def window(self, model: str) -> int:
-        """Return the tokens of the window that the server offers for a model, 0 if it does not say; raises as `ask`."""
-        return 0
 
     async def models(self) -> list[str]:
         """Return the models that the server lists, by name and in its order; none if it lists none; raises as `ask`."""

@@ -99,7 +99,6 @@ class OpenAIProvider(HttpProvider):
     """
 
     OWN_URL = "https://api.openai.com/v1"
-    states_windows = True  # only servers that anyone can run choose their own
 
     def __init__(self, name: str, settings: ProviderSettings, *, clock: Clock | None = None) -> None:
         super().__init__(name, settings, clock=clock)
@@ -118,7 +117,7 @@ class OpenAIProvider(HttpProvider):
         return "/chat/completions", encode(request, self._server), decoder
 
     async def window(self, model: str) -> int:
-        """Return the window that the server states in one of several places.
+        """Return the window that the server states in one of several places; who runs it has chosen it.
 
         Sources: vLLM, "OpenAI-Compatible Server" (`max_model_len`); Ollama, "API: Show Model Information";
         llama.cpp, tools/server/README.md, "GET /props"; LM Studio, "REST API v0".
