@@ -20,7 +20,7 @@ from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import RowConflict
 from pattern_db.tables import agents
-from tests.support import START, USER, Running, acting, in_memory, note, rows, running, shout
+from tests.support import START, USER, Running, acting, in_memory, note, running, shout
 
 RULE = {"tool": "note", "type": "exit_loop"}
 
@@ -48,25 +48,6 @@ async def test_a_new_agent_has_what_it_needs(world: Running) -> None:
     assert sorted(event.name for event in events) == ["agent.created", "memory.changed", "memory.changed"]
     told = next(event.data for event in events if event.name == "agent.created")
     assert told == {"agent_id": agent.id, "name": "ada"}
-
-
-async def test_agents_are_found_by_id_and_by_name(world: Running) -> None:
-    roster = world.constellation.roster
-    bob, ada = [await roster.create(spec(name), author=USER) for name in ("bob", "ada")]
-    assert await roster.get("ada") == await roster.get(ada.id) == ada
-    assert await roster.all() == [ada, bob]
-    for unknown in ("eve", "agent_x", ""):
-        with pytest.raises(NotFound, match="there is no agent"):
-            await roster.get(unknown)
-
-
-async def test_what_is_stored_is_what_was_made() -> None:
-    async with in_memory() as database:
-        async with running(database=database, tools=[note]) as it:
-            fields: dict[str, Any] = {"tool_rules": [RULE], "config": {"temperature": 0.5}, "system_prompt": "ü"}
-            made = await it.constellation.roster.create(spec(**fields), author=USER)
-        async with running(database=database, tools=[note]) as it:
-            assert await it.constellation.roster.get("ada") == made
 
 
 @pytest.mark.parametrize(
@@ -208,28 +189,6 @@ async def test_a_tool_that_is_gone_does_not_matter() -> None:
             assert [tool.name for tool in it.provider.requests[0].tools] == ["note"]
             with pytest.raises(InvalidInput, match="no tool shout"):
                 await it.constellation.roster.update("ada", {"enabled_tools": ["note", "shout"]})
-
-
-async def test_deleting_takes_everything_along(world: Running) -> None:
-    roster = world.constellation.roster
-    ada = await roster.create(spec(), author=USER)
-    await roster.create(spec("bob"), author=USER)
-    turn = await world.say("hello")
-    assert await roster.delete("ada") == ada
-    for name in ("ada", ada.id):
-        with pytest.raises(NotFound):
-            await roster.get(name)
-    with pytest.raises(NotFound):
-        await roster.delete("ada")
-    with pytest.raises(NotFound):
-        await world.constellation.turn(turn.id)
-    assert (await world.events())[-1].data == {"agent_id": ada.id, "name": "ada"}
-    for table in ("messages", "turn", "step", "memory_blocks WHERE agent_id <> (SELECT id FROM agents)"):
-        assert await world.database.read(rows, f"SELECT count(*) FROM {table}") == [(0,)]
-    again = await roster.create(spec(), author=USER)
-    assert again.id != ada.id
-    assert (await world.say("hello again")).status == "completed"
-    assert [message.text for message in world.provider.requests[-1].messages] == ["hello again"]
 
 
 async def test_deleting_twice_at_once_deletes_once(tmp_path: Path) -> None:

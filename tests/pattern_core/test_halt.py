@@ -16,7 +16,6 @@ from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.halt import HALTED, RESUMED, Halt, Halted, HaltRow, note, stored
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
-from pattern_db.errors import Busy
 from pattern_db.tables import archival
 from tests.pattern_core.memory.rig import ADA, Rig, constellation
 
@@ -56,15 +55,6 @@ async def test_a_halt_is_stored_with_an_entry_and_an_event() -> None:
         for number in range(2):  # an archive may refuse an entry that says nearly the same as another one
             await asked(rig, halt, f"{'It deletes everything. ' * 15}{number}")
         assert len(await rig.database.read(archival.list_for_agent, ADA, 10)) == 3
-
-
-async def test_a_call_that_is_not_stored_halts_nothing() -> None:
-    async with rigged() as (rig, halt):
-        rig.fails = True
-        with pytest.raises(Busy):
-            await asked(rig, halt)
-        assert halt.current is None
-        assert await rig.database.read(stored) is None
 
 
 async def test_a_person_ends_it() -> None:
