@@ -18,6 +18,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from pattern_db.tables import archival
 from tests.pattern_core.memory.rig import ADA, Rig, constellation
+from tests.support import until
 
 ASKER = {"agent_id": ADA, "agent_name": "ada", "turn_id": "turn_1"}
 
@@ -77,14 +78,10 @@ async def test_it_is_acted_on_when_it_comes_and_after_a_restart(tmp_path: Path) 
         await trio.testing.wait_all_tasks_blocked()
         row = await asked(rig, halt)
         assert acted == [row]  # before anything else runs
-        with trio.fail_after(60):
-            while not log.exists():
-                await trio.sleep(0.01)
+        await until(lambda: log.exists())
         again = await opened(rig, log)
         nursery.start_soon(again.run, lambda: acted.append(again.current))
-        with trio.fail_after(60):
-            while len(acted) < 2:
-                await trio.sleep(0.01)
+        await until(lambda: len(acted) == 2)
         nursery.cancel_scope.cancel()
     assert acted == [row, row]
     lines = log.read_text().splitlines()

@@ -15,6 +15,7 @@ from pattern_core.testing.wire_openai import replies
 from pattern_server.config import Config, ConfigError, load
 from pattern_server.models import open_models
 from tests.pattern_server.place import DETERMINISTIC, Place, serving
+from tests.support import until
 
 DEFAULT = 'default_provider = "mine"\ndefault_model = "m"\n'
 
@@ -49,9 +50,7 @@ async def said(place: Place) -> str:
 
 async def closed(server: WireServer) -> None:
     """Wait until no connection to a server is open."""
-    with trio.fail_after(60):
-        while server.open_connections:
-            await trio.lowlevel.checkpoint()
+    await until(lambda: not server.open_connections)
 
 
 async def test_a_turn_before_and_after_a_reload(alone: Path) -> None:

@@ -28,6 +28,7 @@ from pattern_server.config import Config
 from pattern_server.listener import ListenFailed
 from pattern_server.serve import Ready, configure_logs, open_app, serve
 from tests.pattern_server.place import API, client_of, config_for
+from tests.support import until
 
 OTHER = {"model_provider": "google", "model_name": "g"}
 GIVEN = "a-token-given-by-the-operator-0123456789"
@@ -55,9 +56,7 @@ async def begun(client: httpx2.AsyncClient) -> str:
 
 async def asked(provider: ScriptedProvider) -> None:
     """Wait until the provider has been asked."""
-    with trio.fail_after(60):
-        while not provider.asked:
-            await trio.sleep(0.01)
+    await until(lambda: provider.asked)
 
 
 async def completed(client: httpx2.AsyncClient, turn: str) -> dict[str, Any]:
@@ -359,9 +358,7 @@ async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Pat
     provider = ScriptedProvider([says("Yes?")])
     async with running(config, provider) as ready, client_of(ready.url, GIVEN) as client:
         assert (await client.get("/constellations/home")).json()["state"] == "parked"
-        with trio.fail_after(60):
-            while not provider.requests:
-                await trio.sleep(0.01)
+        await until(lambda: provider.requests)
         late_s = (datetime.now(UTC) - due).total_seconds()
         assert 0 <= late_s < 2
         [occurred] = (await client.get("/constellations/home/schedules/soon/occurrences")).json()["items"]

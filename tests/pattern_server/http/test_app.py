@@ -23,6 +23,7 @@ from pattern_server.http.border import Misdirected, check_host
 from pattern_server.http.routes.messages import ImagePartRequest, parts_of
 from pattern_server.serve import configure_logs
 from tests.pattern_server.place import API, Place, client_of, config_for, serving
+from tests.support import until
 
 AGENTS = "/constellations/home/agents"
 
@@ -306,9 +307,7 @@ async def test_a_client_that_leaves_ends_its_request_and_not_its_turn(home: Plac
     scripted._script = iter([Paced(answer=says("Yes."), gate=gate)])
     async with trio.open_nursery() as nursery:
         nursery.start_soon(home.say, "Are you there?")
-        with trio.fail_after(60):
-            while not scripted.running:
-                await trio.sleep(0.01)
+        await until(lambda: scripted.running)
         refused = home.parts.state.metrics._answers[("4xx",)]
         nursery.cancel_scope.cancel()
     with trio.fail_after(60):
