@@ -293,19 +293,6 @@ async def test_an_application_that_says_less_than_it_announced_breaks_only_its_c
                 await client.get(url)
 
 
-async def test_the_application_knows_the_peer() -> None:
-    clients: list[tuple[str, int]] = []
-
-    async def noting(scope: Any, receive: Any, send: Any) -> None:
-        clients.append(scope["client"])
-        await hello(scope, receive, send)
-
-    async with listening(noting) as (url, _stop), await connect(url) as stream:
-        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert (await all_of(stream)).endswith(b"hello")
-        assert clients == [stream.socket.getsockname()]
-
-
 ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 

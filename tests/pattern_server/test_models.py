@@ -53,21 +53,6 @@ async def closed(server: WireServer) -> None:
     await until(lambda: not server.open_connections)
 
 
-async def test_a_turn_before_and_after_a_reload(alone: Path) -> None:
-    async with (
-        WireServer(otherwise=answering(says("I am old."))) as old,
-        WireServer(otherwise=answering(says("I am new."))) as new,
-        serving(configured(alone, DEFAULT + section(old))) as place,
-    ):
-        await place.constellation()
-        assert await said(place) == "I am old."
-        configured(alone, DEFAULT + section(new) + section(new, "other"))
-        reloaded = await place.admin.post("/models/reload")
-        assert reloaded.json() == {"default_provider": "mine", "default_model": "m", "unusable": {}}
-        assert await said(place) == "I am new."
-        await closed(old)
-
-
 class Held(WireServer):
     """A server that answers nothing before `gate`."""
 

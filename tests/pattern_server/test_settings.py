@@ -179,10 +179,6 @@ async def test_an_unknown_provider_leads_nowhere(alone: Path) -> None:
     await shelf.aclose()
 
 
-def test_nothing_is_configured_by_default(alone: Path) -> None:
-    assert configured_budgets(load(data_dir=alone).budgets) == ()
-
-
 def test_every_amount_becomes_a_budget(alone: Path) -> None:
     (alone / "pattern.toml").write_text(
         "[budgets]\nturn = {tokens = 200_000}\nagent.day = {dollars = 0.1}\n"
