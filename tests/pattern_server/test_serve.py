@@ -45,10 +45,15 @@ async def running(config: Config, *providers: ScriptedProvider) -> AsyncIterator
         shutdown.set()
 
 
-async def begun(client: httpx2.AsyncClient) -> str:
-    """Send ada of a new constellation a message, and return the path of its turn."""
+async def made(client: httpx2.AsyncClient) -> None:
+    """Make the constellation home with its agent ada."""
     await client.post("/constellations", json={"name": "home"})
     await client.post("/constellations/home/agents", json={"name": "ada"})
+
+
+async def begun(client: httpx2.AsyncClient) -> str:
+    """Send ada of a new constellation a message, and return the path of its turn."""
+    await made(client)
     where = "/constellations/home/agents/ada/messages"
     answer = await client.post(where, json={"content": "Hello"}, headers={"Prefer": "respond-async"})
     return f"/constellations/home/turns/{answer.json()['turn_id']}"
@@ -172,8 +177,7 @@ async def test_a_request_that_waits_while_the_server_stops_gets_the_turn(alone: 
 
     async with trio.open_nursery() as nursery, running(config, slow) as ready:
         client = client_of(ready.url, GIVEN)
-        await client.post("/constellations", json={"name": "home"})
-        await client.post("/constellations/home/agents", json={"name": "ada"})
+        await made(client)
         nursery.start_soon(wait, client)
         nursery.start_soon(watch, client)
         await asked(slow)
@@ -208,8 +212,7 @@ async def test_a_configured_provider_is_asked_with_its_key(alone: Path, monkeypa
         known = {"house": house, "google": {"kind": "google", "api_key": "x y"}}  # no key is like that: left out
         config = config_for(alone, providers=known, default_provider="house", bootstrap_token=GIVEN)
         async with running(config) as ready, client_of(ready.url, GIVEN) as client:
-            await client.post("/constellations", json={"name": "home"})
-            await client.post("/constellations/home/agents", json={"name": "ada"})
+            await made(client)
             await client.post("/constellations/home/agents", json={"name": "bea", **OTHER})
             where = "/constellations/home/agents/{}/messages"
             turn = (await client.post(where.format("ada"), json={"content": "Hello"})).json()
@@ -347,8 +350,7 @@ async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Pat
     due = datetime.now(UTC) + timedelta(seconds=2)
     at = due.isoformat(timespec="milliseconds")
     async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
-        await client.post("/constellations", json={"name": "home"})
-        await client.post("/constellations/home/agents", json={"name": "ada"})
+        await made(client)
         body = {"name": "soon", "agent": "ada", "message": "Now.", "at": at}
         assert (await client.post("/constellations/home/schedules", json=body)).status_code == 201
     registry = config.data_dir / "global.db"
@@ -368,8 +370,7 @@ async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Pat
 
 async def test_schedules_of_a_restored_copy_are_paused(alone: Path) -> None:
     async with running(config_for(alone, bootstrap_token=GIVEN)) as ready, client_of(ready.url, GIVEN) as client:
-        await client.post("/constellations", json={"name": "home"})
-        await client.post("/constellations/home/agents", json={"name": "ada"})
+        await made(client)
         body = {"name": "often", "agent": "ada", "message": "Now.", "every": 60}
         await client.post("/constellations/home/schedules", json=body)
         file = (await client.post("/constellations/home/backup")).json()["path"]
@@ -381,8 +382,7 @@ async def test_schedules_of_a_restored_copy_are_paused(alone: Path) -> None:
 async def test_a_command_without_a_server_starts_nothing_that_is_due(alone: Path) -> None:
     config = config_for(alone, bootstrap_token=GIVEN)
     async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
-        await client.post("/constellations", json={"name": "home"})
-        await client.post("/constellations/home/agents", json={"name": "ada"})
+        await made(client)
         body = {"name": "often", "agent": "ada", "message": "Now.", "every": 60}
         await client.post("/constellations/home/schedules", json=body)
     [database] = config.data_dir.glob("constellations/*/pattern.db")
