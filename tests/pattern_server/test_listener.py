@@ -266,12 +266,8 @@ async def test_a_body_is_read_as_the_application_asks_for_it() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": body})
 
-    async with (
-        listening(echo) as (url, _stop),
-        await connect(
-            url, b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
-        ) as stream,
-    ):
+    expecting = b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+    async with listening(echo) as (url, _stop), await connect(url, expecting) as stream:
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 100 ")
         pipelined = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n"
         await stream.send_all(b"abc" + pipelined + b"HEAD / HTTP/1.0\r\n\r\n")

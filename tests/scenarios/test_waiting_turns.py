@@ -206,7 +206,7 @@ async def test_of_answers_and_cancellations_at_once_one_counts(others: str) -> N
         assert ends == [f"turn.{view.status}"]
 
 
-# Verifiable calls that were cut off, and whose tool cannot tell what became of them: as unsafe ones.
+# Calls that were cut off, unsafe or of a tool that cannot tell what became of them.
 
 
 async def _unknown(_key: str) -> Probe:
@@ -222,8 +222,10 @@ async def _silent(_key: str) -> Probe:
     raise AssertionError("never")
 
 
-def booking(probe: ProbeFunction, done: list[str], gate: trio.Event | None = None) -> Tool:
-    @tool(effect=EffectClass.VERIFIABLE, probe=probe, timeout_s=TIMEOUT_S)
+def booking(probe: ProbeFunction | None, done: list[str], gate: trio.Event | None = None) -> Tool:
+    """A tool that books; without a `probe` its calls are unsafe."""
+
+    @tool(effect=EffectClass.VERIFIABLE if probe else EffectClass.UNSAFE, probe=probe, timeout_s=TIMEOUT_S)
     async def book(_context: ToolContext, what: Annotated[str, "What to book."]) -> str:
         """Book something."""
         done.append(what)
@@ -235,9 +237,11 @@ def booking(probe: ProbeFunction, done: list[str], gate: trio.Event | None = Non
 
 
 @asynccontextmanager
-async def cut_off(done: list[str], **config: Json) -> AsyncIterator[tuple[Database, str]]:
+async def cut_off(
+    done: list[str], probe: ProbeFunction | None = _unknown, **config: Json
+) -> AsyncIterator[tuple[Database, str]]:
     """A turn whose booking was under way when the process died."""
-    book, tools = calls("book", {"what": "a table"}), [booking(_unknown, done, trio.Event())]
+    book, tools = calls("book", {"what": "a table"}), [booking(probe, done, trio.Event())]
     async with crashed(book, tools=tools, config=config) as (database, turn_id):
         assert done == ["a table"]
         yield database, turn_id
@@ -258,18 +262,21 @@ async def test_a_call_of_unknown_outcome_is_reported_to_the_model_and_not_repeat
         assert done == ["a table", "a room"]
 
 
+@pytest.mark.parametrize("probe", [_unknown, None], ids=["unknown", "unsafe"])
 @pytest.mark.parametrize(("approve", "times", "status"), [(True, 2, "done"), (False, 1, "in_doubt")])
-async def test_a_person_may_be_asked_where_a_tool_cannot_tell(approve: bool, times: int, status: str) -> None:
+async def test_a_person_may_be_asked_about_doubt(
+    probe: ProbeFunction | None, approve: bool, times: int, status: str
+) -> None:
     done: list[str] = []
-    async with cut_off(done, on_doubt="ask_human") as (database, turn_id):
-        async with running([says("over")], tools=[booking(_unknown, done)], database=database) as second:
+    async with cut_off(done, probe, on_doubt="ask_human") as (database, turn_id):
+        async with running([says("over")], tools=[booking(probe, done)], database=database) as second:
             assert (await second.wait(turn_id)).status == "waiting"
             [question] = await second.constellation.approvals.list(9)
             assert question.request["needs_attention"] == "in_doubt"
             edited = ApprovalAnswer(approve=True, by=USER, arguments={"what": "a room"})
             with pytest.raises(InvalidInput, match="as it is"):  # its key names the call that was made
                 await second.constellation.approvals.decide(question.id, edited)
-        async with running([says("over")], tools=[booking(_unknown, done)], database=database) as third:
+        async with running([says("over")], tools=[booking(probe, done)], database=database) as third:
             await third.answer(approve=approve)
             assert (await third.wait(turn_id)).status == "completed"
         assert (len(done), await statuses(database)) == (times, [status])

@@ -174,18 +174,6 @@ async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() ->
             assert stored == [("in_doubt",), ("denied",), ("done",)]
 
 
-@pytest.mark.parametrize(("approve", "done", "status"), [(True, 1, "done"), (False, 0, "in_doubt")])
-async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, status: str) -> None:
-    outside, again = Outside(gate=trio.Event()), Outside()
-    config = {"on_doubt": "ask_human"}
-    async with crashed(calls("mail", {"to": "bob"}), tools=outside.tools, config=config) as (database, turn_id):
-        async with running([says("over")], tools=again.tools, database=database) as second:
-            assert (await second.wait(turn_id)).status == "waiting"
-            await second.answer(approve=approve)
-            assert (await second.wait(turn_id)).status == "completed"
-        assert (len(again.done), await database.read(rows, "SELECT status FROM effect")) == (done, [(status,)])
-
-
 async def test_a_call_that_a_person_left_in_doubt_is_not_repeated_unasked() -> None:
     outside, again = Outside(gate=trio.Event()), Outside()
     config = {"on_doubt": "ask_human"}
