@@ -234,65 +234,34 @@ from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_server.serve import serve
 from tests.pattern_server.place import config_for
 config = config_for(Path(sys.argv[1]), bootstrap_token=sys.argv[2], supervisor={"drain_s": 300})
-slow = ScriptedProvider(otherwise=Paced(answer=says("Late."), delay_s=float(sys.argv[3])))
+slow = ScriptedProvider(otherwise=Paced(answer=says("Late."), delay_s=1.0))
 trio.run(partial(serve, config, providers={"scripted": slow}))
 """
 
 
-@asynccontextmanager
-async def process(folder: Path, answer_s: float) -> AsyncIterator[tuple[trio.Process, str]]:
-    """A server in a process of its own whose model takes its time, with a turn under way."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", SCRIPT, str(folder), GIVEN, str(answer_s)]
-    with (folder / "log").open("wb") as log:
-        started = await trio.lowlevel.open_process(command, env=environment, stderr=log)
-        try:
-            said: dict[str, Any] = {}
-            with trio.fail_after(30):
-                while said.get("pid") != started.pid:
-                    assert started.poll() is None
-                    await trio.sleep(0.02)
-                    if (folder / "data" / "server.json").exists():
-                        said = json.loads((folder / "data" / "server.json").read_text())
-            async with client_of(said["url"], GIVEN) as client:
-                turn = await begun(client)
-                with trio.fail_after(60):
-                    while (await client.get(turn)).json()["status"] != "running":
-                        await trio.sleep(0.01)
-            yield started, turn
-        finally:
-            with trio.CancelScope(shield=True):
-                started.kill()
-                await started.wait()
-
-
-async def ended(started: trio.Process, within_s: float) -> None:
-    """Wait for the process to end, and fail if it takes longer."""
-    with trio.fail_after(within_s):
-        await started.wait()
-
-
 @pytest.mark.slow
 async def test_sigterm_lets_running_work_end(alone: Path) -> None:
-    async with process(alone, answer_s=1) as (started, turn):
-        started.send_signal(signal.SIGTERM)
-        await ended(started, 60)
-        assert started.returncode == 0
+    """Of a server in a process of its own, whose model takes a second."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with (alone / "log").open("wb") as log:
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-c", SCRIPT, str(alone), GIVEN], env=environment, stderr=log
+        )
+    about = alone / "data" / "server.json"
+    try:
+        await until(about.exists)
+        async with client_of(json.loads(about.read_text())["url"], GIVEN) as client:
+            turn = await begun(client)
+            with trio.fail_after(60):
+                while (await client.get(turn)).json()["status"] != "running":
+                    await trio.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(60):
+            assert await process.wait() == 0
+    finally:
+        process.kill()
     async with running(config_for(alone)) as ready, client_of(ready.url, GIVEN) as client:
         assert (await client.get(turn)).json()["status"] == "completed"
-
-
-@pytest.mark.slow
-async def test_a_killed_server_leaves_nothing_in_the_way(alone: Path) -> None:
-    async with process(alone, answer_s=600) as (started, turn):
-        started.kill()
-        await ended(started, 60)
-    assert (alone / "data" / "server.json").exists()
-    quick = ScriptedProvider(otherwise=says("Here I am."))
-    async with running(config_for(alone), quick) as ready:
-        await asked(quick)  # before any request
-        async with client_of(ready.url, GIVEN) as client:
-            await completed(client, turn)
 
 
 @pytest.fixture(autouse=True)

@@ -285,23 +285,6 @@ async def test_a_page_whose_name_leads_here_reads_nothing(place: Place) -> None:
         assert "allowed_hosts" in answer.json()["detail"]
 
 
-async def test_a_crash_in_one_constellation_does_not_touch_another(place: Place, scripted: ScriptedProvider) -> None:
-    await place.constellation("ill")
-    await place.constellation("well")
-    scripted._script = iter([ZeroDivisionError("a bug of a provider")])
-    answer = await place.say("Hello", where="ill/agents/ada")
-    assert answer.status_code == 503
-    problem = answer.json()
-    assert problem["code"] == "unavailable"
-    assert "ZeroDivisionError" not in answer.text
-    scripted._script = iter([])
-    assert (await place.say("Hello", where="well/agents/ada")).json()["status"] == "completed"
-    with trio.fail_after(60):
-        events = await place.events(f"/constellations/ill/turns/{problem['turn_id']}/events")
-    assert [event["event"] for event in events if event["event"].startswith("turn.")][-1] == "turn.completed"
-    assert (await place.say("Hello again", where="ill/agents/ada")).json()["status"] == "completed"
-
-
 async def test_a_client_that_leaves_ends_its_request_and_not_its_turn(home: Place, scripted: ScriptedProvider) -> None:
     gate = trio.Event()
     scripted._script = iter([Paced(answer=says("Yes."), gate=gate)])
