@@ -17,12 +17,26 @@ from pattern_core.testing import StoppedClock, says
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection, open_in_memory
 from pattern_db.errors import RowConflict
+from pattern_db.tables import meta
 from tests.pattern_core.turns.rig import accepted
 from tests.support import START, acting, rows
 
 
 def refuse(_connection: Connection) -> NoReturn:
     raise RowConflict("another was first")
+
+
+async def test_refused_work_leaves_nothing() -> None:
+    async with accepted() as rig:
+        before, latest = await rig.stored(), rig.log.latest
+        work, settled = UnitOfWork(), list[bool]()
+        work.event("a", {})
+        work.store(meta.put, "key", "value")
+        work.store(refuse)
+        work.when_settled(settled.append)
+        with pytest.raises(RowConflict, match="another was first"):
+            await rig.journal.commit_work(work)
+        assert (await rig.stored(), rig.log.latest, settled) == (before, latest, [False])
 
 
 def _tell(connection: Connection, name: str) -> tuple[str, list[Event]]:

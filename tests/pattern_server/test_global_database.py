@@ -6,16 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pattern_db.connection import Connection
 from pattern_db.database import DatabaseThreads
-from pattern_db.errors import Corrupt, DiskFull
+from pattern_db.errors import Corrupt
 from pattern_server.global_database import open_global
 
 NOW = "2026-11-21T00:00:00.000Z"
-
-
-def fail(_connection: Connection) -> None:
-    raise DiskFull("no space is left")
 
 
 async def test_it_is_made_once_and_keeps_what_is_written(tmp_path: Path) -> None:
