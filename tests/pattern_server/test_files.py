@@ -78,6 +78,13 @@ async def test_a_bad_copy_leaves_nothing(files: ConstellationFiles, tmp_path: Pa
     assert not files.folder("con_2").exists()
 
 
+async def test_removing_leaves_nothing(files: ConstellationFiles) -> None:
+    await files.create("con_1")
+    await files.remove("con_1")
+    assert list(files.folder("con_1").parent.iterdir()) == []
+    await files.remove("con_1")
+
+
 async def test_who_has_work_left_is_known(files: ConstellationFiles) -> None:
     for name in ("con_1", "con_2", "con_3"):
         await files.create(name)
