@@ -20,7 +20,7 @@ from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import RowConflict
 from pattern_db.tables import agents
-from tests.support import START, USER, Running, acting, in_memory, note, running, shout
+from tests.support import START, USER, Running, acting, in_memory, note, rows, running, shout
 
 RULE = {"tool": "note", "type": "exit_loop"}
 
@@ -189,6 +189,28 @@ async def test_a_tool_that_is_gone_does_not_matter() -> None:
             assert [tool.name for tool in it.provider.requests[0].tools] == ["note"]
             with pytest.raises(InvalidInput, match="no tool shout"):
                 await it.constellation.roster.update("ada", {"enabled_tools": ["note", "shout"]})
+
+
+async def test_deleting_takes_everything_along(world: Running) -> None:
+    roster = world.constellation.roster
+    ada = await roster.create(spec(), author=USER)
+    await roster.create(spec("bob"), author=USER)
+    turn = await world.say("hello")
+    assert await roster.delete("ada") == ada
+    for name in ("ada", ada.id):
+        with pytest.raises(NotFound):
+            await roster.get(name)
+    with pytest.raises(NotFound):
+        await roster.delete("ada")
+    with pytest.raises(NotFound):
+        await world.constellation.turn(turn.id)
+    assert (await world.events())[-1].data == {"agent_id": ada.id, "name": "ada"}
+    for table in ("messages", "turn", "step", "memory_blocks WHERE agent_id <> (SELECT id FROM agents)"):
+        assert await world.database.read(rows, f"SELECT count(*) FROM {table}") == [(0,)]
+    again = await roster.create(spec(), author=USER)
+    assert again.id != ada.id
+    assert (await world.say("hello again")).status == "completed"
+    assert [message.text for message in world.provider.requests[-1].messages] == ["hello again"]
 
 
 async def test_deleting_twice_at_once_deletes_once(tmp_path: Path) -> None:
