@@ -146,6 +146,16 @@ async def test_used_or_busy_ones_are_not_parked(autojump_clock: trio.testing.Moc
         assert supervisor.awake() == 2
 
 
+async def test_a_crash_restarts_one_and_leaves_others_alone(autojump_clock: trio.testing.MockClock) -> None:
+    async with supervised() as (world, supervisor):
+        (await touch(supervisor, "a")).fail(ValueError("a bug"))
+        other = await touch(supervisor, "b")
+        await trio.sleep(1)
+        assert world.lives["a"] == 2
+        assert (await touch(supervisor, "b")) is other
+        assert world.lives["b"] == 1
+
+
 async def test_users_during_a_crash_get_an_error(autojump_clock: trio.testing.MockClock) -> None:
     async with supervised() as (_world, supervisor):
         with pytest.raises(Unavailable, match="stopped") as caught:
