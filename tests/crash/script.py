@@ -199,7 +199,8 @@ def answer_of(approval: Approval) -> ApprovalAnswer:
     """What the person says to a question: always the same to the same one."""
     words = str(approval.request["arguments"]["words"])
     chance = crc32(f"{approval.kind.value} {words}".encode()) % 4
-    if chance == 0:
+    # Half of the doubtful calls are denied: a model that insists on one must not have it run without a question.
+    if chance == 0 or (chance == 1 and approval.kind is ApprovalKind.RECOVERY):
         return ApprovalAnswer(approve=False, by=PERSON, reason="no")
     if chance == 1 and approval.kind is ApprovalKind.TOOL and not words.startswith(EDITED):
         return ApprovalAnswer(approve=True, by=PERSON, arguments={"words": EDITED + words})
