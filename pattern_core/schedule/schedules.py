@@ -19,10 +19,11 @@ from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, A
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.events import Event
 from pattern_core.groups.group import Group, Groups
+from pattern_core.groups.runs import Accept
 from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, next_of, plan_of
 from pattern_core.schedule.timing import DAY_MS
 from pattern_core.timers import Timers
-from pattern_core.turns.admission import IncomingMessage, Ticket
+from pattern_core.turns.admission import IncomingMessage
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import check_plain
 from pattern_core.validation import without_null
@@ -41,7 +42,6 @@ SOURCE = "schedule"
 
 Schedule = ScheduleRow
 Occurrence = OccurrenceRow
-Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
 Accepting: TypeAlias = Callable[[Agent | Group, IncomingMessage], tuple[str, Accept, Callable[[], None]]]
 """Returns the id of a message's turn, what accepts it within a transaction, and what wakes its target after that.
 Raises a `PatternError` if the target cannot be sent it.

@@ -18,7 +18,7 @@ from pattern_core.groups.coordinations.dynamic import SelectorConfig, addressed,
 from pattern_core.groups.coordinations.round_robin import order
 from pattern_core.groups.coordinations.supervisor import tasks_of
 from pattern_core.groups.coordinations.swarm import handoff_of, reachable
-from pattern_core.groups.coordinations.voting import Ballot, Method, VotingRules, ballot_of, broken_tie, leaders, tally
+from pattern_core.groups.coordinations.voting import Ballot, Method, VotingRules, ballot_of, leaders, tally, winner_of
 from pattern_core.groups.group import MemberSpec
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.models.providers.embedded import EmbeddedProvider
@@ -103,6 +103,7 @@ def test_tasks_are_lines_that_address_a_member() -> None:
         ("ranked", "Water > Water", None),
         ("score", "Tea=7, Coffee = 0", {"Tea": 7, "Coffee": 0}),
         ("score", "Tea=11", None),
+        ("score", "Tea=" + "9" * 5000, None),
     ],
 )
 def test_a_ballot_is_read_whole_or_not_at_all(method: Method, vote: str, choices: dict[str, int] | None) -> None:
@@ -133,11 +134,11 @@ def test_ties_are_broken_by_the_rule() -> None:
     ballots = [Ballot(voter="ada", choices={"Coffee": 1}), Ballot(voter="bob", choices={"Tea": 1})]
     tied = ["Tea", "Coffee"]
     found = {
-        rule: broken_tie(tied, ballots, VotingRules(tie_breaker=rule, tie_agent="bob"), random.Random(1))
+        rule: winner_of(tied, ballots, VotingRules(tie_breaker=rule, tie_agent="bob"), random.Random(1))
         for rule in ("none", "no_decision", "first", "first_vote", "specific_agent")
     }
     assert found == {"none": None, "no_decision": None, "first": "Tea", "first_vote": "Coffee", "specific_agent": "Tea"}
-    assert broken_tie(tied, ballots, VotingRules(tie_breaker="random"), random.Random(1)) in tied
+    assert winner_of(tied, ballots, VotingRules(tie_breaker="random"), random.Random(1)) in tied
 
 
 def test_a_debate_is_over_when_all_say_so() -> None:
