@@ -37,7 +37,7 @@ from pattern_core.errors import (
     PatternError,
 )
 from pattern_core.events import Draft, Event, append, ended
-from pattern_core.groups.coordination import DEADLINE_S, OBSERVER, UNAVAILABLE, Answer, Question, Room
+from pattern_core.groups.coordination import DEADLINE_S, UNAVAILABLE, Answer, Question, Room
 from pattern_core.groups.group import Group, coordination_of, read_group
 from pattern_core.ids import seeded_randomness
 from pattern_core.journal import Journal
@@ -56,7 +56,6 @@ from pattern_db.journal.group_runs import AskRow, MemberTurn, RunRow
 from pattern_db.journal.turns import NewTurn, Started, TurnRow
 from pattern_db.tables import agents
 from pattern_db.tables import groups as group_table
-from pattern_db.tables.groups import Member
 
 _log = logging.getLogger("pattern.turns")
 GROUPS_KEPT = 64  # groups with their last messages kept in memory between turns
@@ -84,20 +83,8 @@ class _Open(NamedTuple):
     asked: Sequence[MemberTurn]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlan:
-    """What determines a run, as it was when the turn started: the group's name, coordination, config, state and
-    members.
-    """
-
-    name: str
-    pattern_type: str
-    pattern_config: dict[str, Any]
-    state: dict[str, Any]
-    members: tuple[Member, ...]
-
-
-_PLANS = TypeAdapter(RunPlan)
+_PLANS = TypeAdapter(Group)  # a run's plan is its group as it was when the turn started
+_NOT_STORED = {"id": "", "created_at": "", "updated_at": ""}  # in plans of older versions
 
 
 @dataclass(eq=False, kw_only=True)
@@ -175,7 +162,7 @@ class GroupRuns:
             images.store(connection, incoming.images, now)
             drafts = [Draft("turn.queued", {}, {"group_id": group_id, "sender": incoming.sender})]
             if not waiting:
-                drafts.append(self._begin(connection, found, key))
+                drafts.append(self.begin(connection, found, key))
                 started = _opened(connection, key)
             events = append(connection, (key, turn_id), drafts, created_at=now)
             return Ticket(turn_id=turn_id, stops=None if running is None else (running[0].id, "superseded")), events
@@ -247,7 +234,7 @@ class GroupRuns:
             if found.row.cancel_reason is not None:
                 return await run.end(cancelled(found.row.cancel_reason))
             if found.row.status == TurnStatus.QUEUED:
-                await run.start(self._begin)
+                await run.start()
             elif found.row.epoch != self.journal.epoch:
                 await self.journal.database.write(turns.resume, run.key, epoch=self.journal.epoch, step=0)
             if said is None:
@@ -260,7 +247,7 @@ class GroupRuns:
         finally:
             del self._running[found.row.id]
 
-    def _begin(self, connection: Connection, group: Group, key: int) -> Draft:
+    def begin(self, connection: Connection, group: Group, key: int) -> Draft:
         """Start a turn and store its plan, within a transaction; return the event.
 
         Raises:
@@ -278,14 +265,7 @@ class GroupRuns:
             deadline_at=iso(now_ms + round(deadline_s * 1000)),
         )
         turns.start(connection, key, started)
-        plan = RunPlan(
-            name=group.name,
-            pattern_type=group.pattern_type,
-            pattern_config=dict(group.pattern_config),
-            state=dict(group.state),
-            members=tuple(group.members),
-        )
-        group_runs.start(connection, key, _PLANS.dump_json(plan).decode())
+        group_runs.start(connection, key, _PLANS.dump_json(group).decode())
         return Draft("turn.started", {}, {"group_id": group.id})
 
 
@@ -311,7 +291,7 @@ class _Run:
         self._noted: list[Draft] = []
         self._state: dict[str, Any] | None = None
 
-    async def start(self, begin: Callable[[Connection, Group, int], Draft]) -> None:
+    async def start(self) -> None:
         """Start the turn, which was queued.
 
         Raises:
@@ -319,7 +299,10 @@ class _Run:
         """
 
         def start(connection: Connection) -> tuple[_Open, list[Event]]:
-            begun, now = begin(connection, read_group(connection, self.group_id), self.key), self._journal.now()
+            begun, now = (
+                self._runs.begin(connection, read_group(connection, self.group_id), self.key),
+                self._journal.now(),
+            )
             events = append(connection, (self.key, self.row.id), [begun], created_at=now)
             return _opened(connection, self.key), events
 
@@ -351,21 +334,21 @@ class _Run:
         return await self.end(ending, answer)
 
     async def _coordinate(self) -> str:
-        plan = _PLANS.validate_json(self._plan or "")
-        self._members, self._head = plan.members, f"Group {plan.name}: you are "
+        plan = self._group = _PLANS.validate_python(_NOT_STORED | json.loads(self._plan or ""))
         coordination = coordination_of(plan.pattern_type, plan.pattern_config)
         self._shows_others, self._max_turns = coordination.context == "shared", coordination.max_turns
+        state = dict(plan.state)
         room = Room(
             message=str(self._payload["content"]),
-            members=[one for one in plan.members if one.role != OBSERVER],
-            state=plan.state,
+            members=plan.workers,
+            state=state,
             random=seeded_randomness(self.row.seed),
             config=coordination,
             ask_once=self._ask,
             tell=lambda name, data: self._noted.append(Draft(name, data)),
         )
         answer = await coordination.run(room)
-        self._state = plan.state
+        self._state = state
         return answer
 
     @property
@@ -464,11 +447,9 @@ class _Run:
         """Return the message to a member: the members, what was said since it was last asked, and the question."""
         member, text = question.member, question.text or str(self._payload["content"])
         others = [
-            f"{one.name} ({one.role})" if one.role else one.name
-            for one in self._members
-            if one.id != member.id and one.role != OBSERVER
+            f"{one.name} ({one.role})" if one.role else one.name for one in self._group.workers if one.id != member.id
         ]
-        head = self._head + member.name + (f", with {', '.join(others)}." if others else ".")
+        head = f"Group {self._group.name}: you are {member.name}" + (f", with {', '.join(others)}." if others else ".")
         heard = max((line.key for line in self.lines if line.speaker == member.id), default=0)
         missed, room = list[str](), SHOWN_CHARS
         for line in sorted((one for one in self.lines if self._shows_others and one.key > heard), reverse=True):

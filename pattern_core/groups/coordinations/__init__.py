@@ -12,7 +12,7 @@ from pattern_core.groups.coordinations.parallel import Parallel
 from pattern_core.groups.coordinations.pipeline import Pipeline
 from pattern_core.groups.coordinations.round_robin import RoundRobin
 from pattern_core.groups.coordinations.sleeptime import Sleeptime
-from pattern_core.groups.coordinations.supervisor import Supervisor
+from pattern_core.groups.coordinations.supervisor import Delegation
 from pattern_core.groups.coordinations.swarm import Swarm
 from pattern_core.groups.coordinations.voting import Voting
 
@@ -20,7 +20,7 @@ COORDINATIONS: Mapping[str, type[Coordination]] = MappingProxyType(  # by `patte
     {
         "round_robin": RoundRobin,
         "dynamic": Dynamic,
-        "supervisor": Supervisor,
+        "supervisor": Delegation,
         "pipeline": Pipeline,
         "voting": Voting,
         "parallel": Parallel,

@@ -32,7 +32,7 @@ class DelegationRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Supervisor(Coordination):
+class Delegation(Coordination):
     """`leader` leads: by default the member with the role supervisor, else the first. It may hand out tasks
     `max_rounds` times.
     """
