@@ -299,11 +299,8 @@ class _Run:
         """
 
         def start(connection: Connection) -> tuple[_Open, list[Event]]:
-            begun, now = (
-                self._runs.begin(connection, read_group(connection, self.group_id), self.key),
-                self._journal.now(),
-            )
-            events = append(connection, (self.key, self.row.id), [begun], created_at=now)
+            begun = self._runs.begin(connection, read_group(connection, self.group_id), self.key)
+            events = append(connection, (self.key, self.row.id), [begun], created_at=self._journal.now())
             return _opened(connection, self.key), events
 
         found = await self._journal.commit(start)
@@ -515,22 +512,12 @@ class _Run:
 
 
 def _new_turn(group_id: str, incoming: IncomingMessage, payload: str, *, turn_id: str, seed: int, now: str) -> NewTurn:
-    idempotency = fingerprint = None
-    if incoming.idempotency_key is not None:
-        name = json.dumps([group_id, incoming.sender, incoming.idempotency_key])
-        idempotency = blake2b(name.encode(), digest_size=DIGEST_BYTES).digest()
-        fingerprint = blake2b(payload.encode(), digest_size=DIGEST_BYTES).digest()
-    return NewTurn(
-        agent_id=group_id,
-        id=turn_id,
-        sender=incoming.sender,
-        seed=seed,
-        created_at=now,
-        parent_turn=incoming.parent_turn,
-        depth=incoming.depth,
-        idempotency=idempotency,
-        fingerprint=fingerprint,
-    )
+    turn = NewTurn(group_id, turn_id, incoming.sender, seed, now, incoming.parent_turn, incoming.depth)
+    if incoming.idempotency_key is None:
+        return turn
+    name = json.dumps([group_id, incoming.sender, incoming.idempotency_key])
+    digests = [blake2b(text.encode(), digest_size=DIGEST_BYTES).digest() for text in (name, payload)]
+    return turn._replace(idempotency=digests[0], fingerprint=digests[1])
 
 
 def _ending(status: str, code: str, message: str) -> Ending:
