@@ -153,7 +153,7 @@ class Coordination(ABC):
     context: Context = "shared"
     on_member_error: OnError = "fail"
     retries: Annotated[int, Field(ge=0, le=10)] = 0
-    fallback: str | None = None
+    fallback: MemberName | None = None
     max_turns: Annotated[int, Field(ge=1, le=1_000)] = 50
     deadline_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)] = DEADLINE_S
 

@@ -34,7 +34,9 @@ def _value_of(text: object) -> object:
 
 
 def _split(names: object) -> object:
-    return [one.strip() for one in names.split(",") if one.strip()] if isinstance(names, str) else names
+    """Return a list of names, also of one in a text with commas."""
+    parts = [one.strip() for one in names.split(",") if one.strip()] if isinstance(names, str) else names
+    return tuple(parts) if isinstance(parts, list) else parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
+from typing import Any
 
 import pytest
 import trio
@@ -12,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.agents import AgentSpec
-from pattern_core.groups.coordination import Answer, Member
+from pattern_core.errors import InvalidInput
+from pattern_core.groups.coordination import Answer, Member, strangers
 from pattern_core.groups.coordinations.debate import have_agreed
 from pattern_core.groups.coordinations.dynamic import SelectorConfig, addressed, by_capability, by_count, named_in
 from pattern_core.groups.coordinations.round_robin import order
 from pattern_core.groups.coordinations.supervisor import tasks_of
 from pattern_core.groups.coordinations.swarm import handoff_of, reachable
 from pattern_core.groups.coordinations.voting import Ballot, Method, VotingRules, ballot_of, leaders, tally, winner_of
-from pattern_core.groups.group import MemberSpec
+from pattern_core.groups.group import MemberSpec, coordination_of
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.models.providers.embedded import EmbeddedProvider
 from pattern_core.models.providers.settings import ProviderSettings
@@ -149,6 +152,58 @@ def test_a_debate_is_over_when_all_say_so() -> None:
     assert have_agreed(said)
     assert not have_agreed([*said, Answer(member=CLEO, status="completed", text="AGREED? No.")])
     assert not have_agreed([])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "config", "place"),
+    [
+        ("parallel", {"aggregator": "zoe"}, "aggregator"),
+        ("parallel", {"fallback": "zoe"}, "fallback"),
+        ("supervisor", {"leader_id": "zoe"}, "leader"),
+        ("debate", {"judge": "zoe"}, "judge"),
+        ("dynamic", {"selector_config": {"chooser": "zoe"}}, "selector_config.chooser"),
+        ("pipeline", {"stages": [{"name": "ada"}, {"name": "zoe"}]}, "stages.1.agents"),
+        ("pipeline", {"stages": [{"name": "x", "agent_ids": ["ada", "zoe"]}]}, "stages.0.agents"),
+        ("pipeline", {"stages": [{"name": "ada", "fallback_agent": "zoe"}]}, "stages.0.fallback_agent"),
+        ("swarm", {"start": "zoe"}, "start"),
+        ("swarm", {"edges": {"zoe": ["ada"]}}, "edges"),
+        ("swarm", {"edges": {"ada": ["zoe"]}}, "edges.ada"),
+        ("voting", {"voting_rules": {"weights": {"zoe": 2}}}, "voting_rules.weights"),
+        ("voting", {"voting_rules": {"tie_agent": "zoe"}}, "voting_rules.tie_agent"),
+        ("sleeptime", {"intervention_agent_id": "zoe"}, "intervention_agent"),
+    ],
+)
+def test_a_config_names_only_members(pattern: str, config: dict[str, Any], place: str) -> None:
+    coordination = coordination_of(pattern, config, is_new=True)
+    found = [*strangers(coordination, TEAM), *coordination.trouble(TEAM)]
+    assert found == [f"`{place}` names 'zoe', which is not a member of the group; add it first"]
+    zoe = Member("agent_zoe", "zoe")
+    assert not strangers(coordination, [*TEAM, zoe])
+    assert not strangers(coordination, [*TEAM, replace(zoe, id="zoe", name="z")])
+
+
+def test_the_originals_names_of_settings_are_read() -> None:
+    both: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("round_robin", {"start_at": 2}, {"current_index": 2}),
+        ("supervisor", {"leader": "ada"}, {"leader_id": "ada"}),
+        ("sleeptime", {"intervention_agent": "ada"}, {"intervention_agent_id": "ada"}),
+        ("pipeline", {"stages": [{"name": "x", "agents": ["a"]}]}, {"stages": [{"name": "x", "agent_ids": ["a"]}]}),
+        (
+            "dynamic",
+            {
+                "selector": "capability",
+                "selector_config": {"count": 2, "capabilities": ["a", "b"], "require_all": True},
+            },
+            {
+                "selector_name": "capability",
+                "selector_config": {"max_agents": "2", "capabilities": "a, b,", "require_all": "true"},
+            },
+        ),
+    ]
+    for pattern, ours, original in both:
+        assert coordination_of(pattern, ours, is_new=True) == coordination_of(pattern, original, is_new=True)
+    with pytest.raises(InvalidInput, match=r"`pattern_config.selector_config.max_agents` must be a whole number"):
+        coordination_of("dynamic", {"selector_config": {"max_agents": "many"}})
 
 
 async def test_votes_are_counted_with_quorum_weights_and_reasons() -> None:

@@ -107,6 +107,32 @@ async def test_what_a_drain_interrupts_is_finished_by_the_next_start() -> None:
             assert len(asked) == 6
 
 
+async def test_messages_that_wait_at_a_restart_are_answered_in_order() -> None:
+    async with in_memory() as database:
+        async with running(otherwise=Paced(answer=says("late"), gate=trio.Event()), database=database) as world:
+            await group(world, "round_robin")
+            waiting = [await submit(world, words) for words in ("one", "two", "three")]
+        async with running(otherwise=speak, database=database) as world:
+            views = [await world.constellation.wait(turn) for turn in waiting]
+            assert [view.messages[-1].content for view in views] == ["ada answers", "bob answers", "cleo answers"]
+            assert world.constellation.is_idle
+
+
+async def test_events_before_a_question_are_stored_once_where_a_member_stays_unavailable() -> None:
+    stage = {"name": "all", "agents": ["ada", "bob"], "mode": "all"}
+    async with in_memory() as database:
+        late = Paced(answer=says("late"), gate=trio.Event())
+        async with running([late], otherwise=speak, database=database) as world:
+            await group(world, "pipeline", {"stages": [stage]})
+            await world.constellation.roster.update("bob", {"status": "hibernated"})
+            turn = await submit(world)
+            while not world.provider.running:
+                await trio.sleep(0.01)
+        async with running(otherwise=speak, database=database) as world:
+            assert await answer_of(world, (await world.constellation.wait(turn)).id) == "ada: ada answers"
+            assert [one.name for one in await world.events(turn)].count("group.round") == 1
+
+
 async def test_a_member_that_fails_ends_the_turn_or_is_left_out_or_replaced() -> None:
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({}, "failed", ""),
