@@ -42,6 +42,8 @@ SOURCE = "schedule"
 
 Schedule = ScheduleRow
 Occurrence = OccurrenceRow
+Timed: TypeAlias = tuple[ScheduleRow, str | None]
+"""A schedule, and when it is due next; None unless it is active."""
 Accepting: TypeAlias = Callable[[Agent | Group, IncomingMessage], tuple[str, Accept, Callable[[], None]]]
 """Returns the id of a message's turn, what accepts it within a transaction, and what wakes its target after that.
 Raises a `PatternError` if the target cannot be sent it.
@@ -66,7 +68,7 @@ class Schedules:
         self._groups.follow = self._follow
         self._approvals.on_answer(ApprovalKind.SCHEDULE, self._agreed, self._refused)
 
-    async def get(self, id_or_name: str) -> tuple[ScheduleRow, str | None]:
+    async def get(self, id_or_name: str) -> Timed:
         """Return the schedule with this id or name, and when it is due next.
 
         Raises:
@@ -77,7 +79,7 @@ class Schedules:
         except RowNotFound:
             raise NotFound(f"there is no schedule {id_or_name!r} in this constellation") from None
 
-    async def all(self) -> list[tuple[ScheduleRow, str | None]]:
+    async def all(self) -> list[Timed]:
         """Return all schedules by name, each with the time at which it is due next."""
         return await self._storage.database.read(schedules.list_all)
 
@@ -85,8 +87,8 @@ class Schedules:
         """Return what happened at the newest nominal times, newest first; only before one, if given."""
         return await self._storage.database.read(schedules.occurrences, schedule_id, limit, before=before)
 
-    async def create(self, *, name: str, target: Agent | Group, message: str, plan: Mapping[str, Json]) -> ScheduleRow:
-        """Create a schedule that sends the agent or group a message.
+    async def create(self, *, name: str, target: Agent | Group, message: str, plan: Mapping[str, Json]) -> Timed:
+        """Create a schedule that sends the agent or group a message; return it, and when it is due next.
 
         Raises:
             InvalidInput: a field is invalid, or it would never be due.
@@ -107,7 +109,7 @@ class Schedules:
         )
         return await self._save(row, schedules.create, "schedule.created")
 
-    async def update(self, id_or_name: str, changes: Mapping[str, Any]) -> ScheduleRow:
+    async def update(self, id_or_name: str, changes: Mapping[str, Any]) -> Timed:
         """Change the given fields (`name`, `message`, `status`, or those of the plan); it is due again from now on.
 
         Raises:
@@ -124,7 +126,7 @@ class Schedules:
         row = replace(row, **{"status": status, **own}, plan=without_null(plan), updated_at=self._storage.now())  # type: ignore[arg-type]  # by name above
         return await self._save(row, schedules.update, "schedule.changed")
 
-    async def delete(self, id_or_name: str) -> ScheduleRow:
+    async def delete(self, id_or_name: str) -> None:
         """Delete a schedule with its occurrences; the turns that it started stay.
 
         Raises:
@@ -134,7 +136,6 @@ class Schedules:
         async with given_or_alone(None, self._storage.commit) as work:
             work.store(schedules.delete, row.id)
             work.event("schedule.deleted", {"schedule_id": row.id, "name": row.name})
-        return row
 
     async def run(self, id_or_name: str) -> str:
         """Fire now, whatever the plan says; return the id of the turn.
@@ -171,7 +172,7 @@ class Schedules:
         row = replace(row, name=f"{group.name}: own work", message=plan.pop("message"), plan=plan, updated_at=now)
         await self._store(row, schedules.create if known is None else schedules.update, work)
 
-    async def _save(self, row: ScheduleRow, store: Any, event: str) -> ScheduleRow:
+    async def _save(self, row: ScheduleRow, store: Any, event: str) -> Timed:
         work = UnitOfWork()
         await self._store(row, store, work)
         work.event(event, {"schedule_id": row.id, "name": row.name})
@@ -179,7 +180,7 @@ class Schedules:
             await self._storage.commit(work)
         except RowConflict:
             raise Conflict(f"the name {row.name!r} is taken by another schedule; choose another one") from None
-        return row
+        return await self.get(row.id)
 
     async def _store(self, row: ScheduleRow, store: Any, work: UnitOfWork) -> None:
         if not 0 < len(check_plain(row.name, "a schedule's name")) <= NAME_CHARS_MAX:

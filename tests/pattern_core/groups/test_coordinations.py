@@ -117,6 +117,18 @@ def test_a_ballot_is_read_whole_or_not_at_all(method: Method, vote: str, choices
     assert not ballot_of("Tea!", OPTIONS, "plurality").is_valid
 
 
+def test_an_option_may_hold_a_comma() -> None:
+    assert dict(ballot_of("VOTE: Tea, hot", ("Tea, hot", "Tea"), "plurality").choices) == {"Tea, hot": 1}
+
+
+def test_an_expert_counts_double_and_a_weight_is_by_name_or_id() -> None:
+    cook = Member("1", "cook", domain="Soup")
+    assert VotingRules(weight_by_expertise=True).weight(cook, "more soup?") == 2
+    assert VotingRules(weight_by_expertise=True).weight(cook, "more tea?") == 1
+    assert VotingRules().weight(cook, "more soup?") == 1
+    assert VotingRules(weights={"cook": 0.5}).weight(cook, "") == VotingRules(weights={"1": 0.5}).weight(cook, "")
+
+
 @given(st.lists(st.tuples(st.sampled_from(OPTIONS), st.integers(0, 10), st.integers(1, 5)), max_size=5))
 def test_a_tally_is_a_sum_that_no_order_changes(votes: list[tuple[str, int, int]]) -> None:
     ballots = [
@@ -327,6 +339,9 @@ async def test_a_swarm_hands_over_keeps_its_holder_and_stops_circles() -> None:
             " JOIN agents AS n ON n.id = t.agent_id ORDER BY a.asked",
         )
         assert holders == [("ada",), ("bob",), ("ada",), ("ada",)]
+        config = {"max_handoffs": 1, "return_to_start": True, "context": "task_only"}
+        await world.constellation.groups.update("desk", {"pattern_config": config})
+        assert await answer_of(world, (await say(world, "go")).id) == "Not mine.\n@ada: yours"
 
 
 def test_a_handoff_is_the_last_line() -> None:

@@ -20,9 +20,10 @@ from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.model import Answer, Paced, calls, says
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.send_message import send_message
+from pattern_db.journal import turns
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.tables.memory_blocks import Via
-from tests.pattern_core.groups.rig import answer_of, group, say, speak, submit
+from tests.pattern_core.groups.rig import NAMES, answer_of, group, say, speak, submit
 from tests.support import BY_USER, USER, in_memory, note, rows, running
 
 
@@ -38,14 +39,14 @@ def refuses(*names: str) -> Any:
 async def test_members_answer_in_turn_and_see_what_they_missed() -> None:
     async with running(otherwise=speak) as world:
         await group(world, "round_robin", roles={"cleo": "observer"})
-        turns = [await say(world, words) for words in ("one", "two", "three")]
-        assert [await answer_of(world, turn.id) for turn in turns] == ["ada answers", "bob answers", "ada answers"]
+        views = [await say(world, words) for words in ("one", "two", "three")]
+        assert [await answer_of(world, view.id) for view in views] == ["ada answers", "bob answers", "ada answers"]
         shown = world.provider.requests[-1].messages[-1].text
         assert shown == (
             "Group desk: you are ada, with bob.\n\nSaid since you last spoke:\nuser: two\nbob: bob answers\n\n"
             "Now answer:\nthree"
         )
-        view = turns[0]
+        view = views[0]
         assert (view.status, view.steps, view.usage.input_tokens) == ("completed", 1, 10)
         assert [message.content for message in view.messages] == ["ada answers"]
         await world.constellation.roster.update("bob", {"status": "hibernated"})
@@ -116,6 +117,31 @@ async def test_messages_that_wait_at_a_restart_are_answered_in_order() -> None:
             views = [await world.constellation.wait(turn) for turn in waiting]
             assert [view.messages[-1].content for view in views] == ["ada answers", "bob answers", "cleo answers"]
             assert world.constellation.is_idle
+
+
+async def test_a_request_to_stop_outlives_the_process() -> None:
+    async with in_memory() as database:
+        async with running(otherwise=Paced(answer=says("late"), gate=trio.Event()), database=database) as world:
+            await group(world, "parallel")
+            turn = await submit(world)
+            while world.provider.running < 3:
+                await trio.sleep(0.01)
+        key = (await database.read(turns.by_id, turn)).key
+        assert await database.write(turns.request_cancel, key, "user")  # the process died before it acted on it
+        async with running(otherwise=speak, database=database) as world:
+            assert (await world.constellation.wait(turn)).status == "cancelled"
+            assert await database.read(rows, "SELECT DISTINCT status FROM turn") == [("cancelled",)]
+
+
+async def test_members_see_after_a_restart_what_was_said_before() -> None:
+    async with in_memory() as database:
+        async with running(otherwise=speak, database=database) as world:
+            await group(world, "round_robin", names=NAMES[:2])
+            await say(world, "one")
+        async with running(otherwise=speak, database=database) as world:
+            await say(world, "two")
+            shown = world.provider.requests[-1].messages[-1].text
+            assert "Said since you last spoke:\nuser: one\nada: ada answers\n\nNow answer:\ntwo" in shown
 
 
 async def test_events_before_a_question_are_stored_once_where_a_member_stays_unavailable() -> None:
@@ -194,13 +220,16 @@ async def test_a_group_is_deleted_with_its_turns_and_its_members_keep_theirs() -
 
 async def test_a_group_is_checked_when_it_is_made_and_changed() -> None:
     async with running(otherwise=speak) as world:
-        await group(world, "round_robin")
+        await group(world, "round_robin", names=NAMES[:2])
         groups = world.constellation.groups
         for pattern, config, words in (
             ("circle", {}, "there is no pattern"),
             ("round_robin", {"skip": True}, "is not known"),
             ("supervisor", {"leader": "zoe"}, "not a member of the group"),
-            ("pipeline", {"stages": [{"name": "zoe"}]}, "not a member"),
+            ("pipeline", {"stages": [{"name": "ada"}, {"name": "ada"}]}, "used twice"),
+            ("pipeline", {"stages": [{"name": "ada", "on_failure": "fallback"}]}, "no fallback_agent"),
+            ("pipeline", {"parallel_stages": True, "stages": [{"name": "ada", "mode": "race"}]}, "is a race"),
+            ("debate", {"judge": "ada"}, "needs 2 members in addition"),
             ("voting", {"quorum": 9}, "lower it"),
             ("voting", {"voting_rules": {"tie_breaker": "specific_agent"}}, "tie_agent"),
         ):
