@@ -1,6 +1,6 @@
 """What all coordinations share: the members, the way to ask them, and the common settings.
 
-A coordination is a class of settings whose `run` acts only through a `Room`. Its decisions depend only on the message,
+A coordination is a class of settings. Its `run` acts only through a `Room`. Its decisions depend only on the message,
 the members, the state that the group's last turn stored, `Room.random` and the answers. So a restart repeats its
 decisions: members that were asked before are not asked again, their stored answers are read.
 """
@@ -166,7 +166,7 @@ class Coordination(ABC):
         """
 
     def trouble(self, members: Sequence[Member]) -> Sequence[str]:
-        """Return why it cannot run with these members, whose names are checked: sentences that say how to fix it."""
+        """Return why it cannot run with these members, as sentences that say how to fix it. Names are checked before."""
         return ()
 
     def own_plan(self) -> dict[str, Any] | None:

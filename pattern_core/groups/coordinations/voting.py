@@ -134,7 +134,7 @@ class Voting(Coordination):
         return found
 
     def trouble(self, members: Sequence[Member]) -> list[str]:
-        """Return that nobody breaks ties, or that a quorum is impossible."""
+        """Return that no member breaks ties, or that a quorum is impossible."""
         found, voters = [], len(members)
         if self.voting_rules.tie_breaker == "specific_agent" and self.voting_rules.tie_agent is None:
             found.append("`voting_rules.tie_breaker` is specific_agent; name the tie_agent")
