@@ -166,7 +166,7 @@ class Coordination(ABC):
         """
 
     def trouble(self, members: Sequence[Member]) -> Sequence[str]:
-        """Return why it cannot run with these members, as sentences that say how to fix it. Names are checked before."""
+        """Return why it cannot run with these members: sentences that say how to fix it. Names are checked before."""
         return ()
 
     def own_plan(self) -> dict[str, Any] | None:
