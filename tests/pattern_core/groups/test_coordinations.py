@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
@@ -19,7 +20,7 @@ from pattern_core.groups.coordination import Answer, Member, strangers
 from pattern_core.groups.coordinations.debate import have_agreed
 from pattern_core.groups.coordinations.dynamic import SelectorConfig, addressed, by_capability, by_count, named_in
 from pattern_core.groups.coordinations.round_robin import order
-from pattern_core.groups.coordinations.supervisor import tasks_of
+from pattern_core.groups.coordinations.supervisor import DelegationRules, assigned, tasks_of
 from pattern_core.groups.coordinations.swarm import handoff_of, reachable
 from pattern_core.groups.coordinations.voting import Ballot, Method, VotingRules, ballot_of, leaders, tally, winner_of
 from pattern_core.groups.group import MemberSpec, coordination_of
@@ -91,6 +92,21 @@ def test_a_choice_is_a_line_with_a_name() -> None:
 def test_tasks_are_lines_that_address_a_member() -> None:
     text = "Plan:\n- @bob: dig here\n@ANY: water\n@zoe: sing\nmail@cleo: no"
     assert tasks_of(text, TEAM) == [("bob", "dig here"), ("any", "water")]
+
+
+def test_tasks_go_to_whom_they_name_or_to_whom_the_strategy_chooses() -> None:
+    def given(*tasks: str, done: Counter[str] | None = None, **rules: Any) -> list[str]:
+        named = [(name, f"{name}: cook") for name in tasks]
+        team = [ADA, BOB, replace(CLEO, capabilities=("cook",))]
+        found = assigned(named, team, DelegationRules(**rules), random.Random(1), Counter() if done is None else done)
+        return [member.name for member, _task in found]
+
+    assert given("bob", "any", "any") == ["bob", "ada", "cleo"]
+    assert given("any", delegation_strategy="capability") == ["cleo"]
+    assert given("any", delegation_strategy="random")[0] in NAMES[:3]
+    assert given("bob", "bob", max_delegations_per_agent=1) == ["bob", "ada"]
+    assert given("bob", "bob", max_parallel=1) == ["bob"]
+    assert given("any", done=Counter({ADA.id: 3, BOB.id: 3, CLEO.id: 3})) == []
 
 
 @pytest.mark.parametrize(
@@ -230,6 +246,37 @@ async def test_votes_are_counted_with_quorum_weights_and_reasons() -> None:
             await world.constellation.roster.update(name, {"status": "hibernated"})
         await world.constellation.groups.update("desk", {"pattern_config": {"quorum": 2}})
         assert "No decision: 1 of the 2" in await answer_of(world, (await say(world)).id)
+
+
+async def test_equals_are_voted_on_again_by_a_runoff() -> None:
+    def answer(request: ModelRequest) -> ModelReply:
+        first = {"ada": "Tea", "bob": "Tea", "cleo": "Coffee", "dan": "Coffee", "eve": "Water"}[request.system[0]]
+        is_there = f"- {first}\n" in request.messages[-1].text
+        return says(f"VOTE: {first if is_there else 'Coffee'}\nREASON: taste")
+
+    async with running(otherwise=answer) as world:
+        await group(world, "voting", {"options": OPTIONS, "voting_rules": {"tie_breaker": "runoff"}}, names=NAMES)
+        assert (await answer_of(world, (await say(world)).id)).startswith("Decision: Coffee (Tea 2, Coffee 3).")
+
+
+async def test_a_member_that_is_not_active_is_passed_over_or_ends_the_turn() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "round_robin", {"skip_unavailable": False})
+        await world.constellation.roster.update("ada", {"status": "archived"})
+        view = await say(world)
+        assert (view.status, "turn of ada" in str(view.error)) == ("failed", True)
+        await world.constellation.groups.update("desk", {"pattern_config": {}})
+        assert await answer_of(world, (await say(world)).id) == "bob answers"
+
+
+async def test_selectors_count_who_was_chosen_and_may_find_no_one() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "dynamic", {"selector": "least_busy", "addressing": False}, names=NAMES[:2])
+        said = [await answer_of(world, (await say(world, "@bob")).id) for _ in range(3)]
+        assert said == ["ada answers", "bob answers", "ada answers"]
+        config = {"selector": "capability", "otherwise": "all"}
+        await world.constellation.groups.update("desk", {"pattern_config": config})
+        assert await answer_of(world, (await say(world, "steel")).id) == "ada: ada answers\n\nbob: bob answers"
 
 
 async def test_who_does_not_vote_is_asked_again_once() -> None:

@@ -9,14 +9,17 @@ import trio
 
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.budgets.budget import Budget
-from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound
+from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Overloaded
 from pattern_core.groups.group import MemberSpec
+from pattern_core.groups.runs import SHOWN_CHARS
 from pattern_core.halt import Halted
 from pattern_core.images import image_of_bytes
+from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import Text
 from pattern_core.models.errors import ModelRejected
 from pattern_core.models.model import ModelReply, ModelRequest
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, Paced, calls, says
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.send_message import send_message
@@ -106,6 +109,36 @@ async def test_what_a_drain_interrupts_is_finished_by_the_next_start() -> None:
             assert (await world.constellation.wait(turn)).status == "completed"
             asked = await world.database.read(rows, "SELECT place FROM group_ask")
             assert len(asked) == 6
+
+
+async def test_a_group_refuses_more_than_may_wait() -> None:
+    late = Paced(answer=says("late"), gate=trio.Event())
+    async with running(otherwise=late, limits=Limits(inbox_per_agent_max=1)) as world:
+        await group(world, "round_robin")
+        await submit(world)
+        with pytest.raises(Overloaded, match="wait for this group"):
+            await submit(world)
+
+
+async def test_a_turn_that_ran_out_of_time_while_the_server_was_down_is_interrupted() -> None:
+    clock = StoppedClock()
+    async with in_memory() as database:
+        async with running(otherwise=Paced(answer=says("late"), gate=trio.Event()), database=database) as world:
+            await group(world, "parallel", {"deadline_s": 60})
+            turn = await submit(world)
+        clock.advance(61_000)
+        async with running(otherwise=speak, database=database, clock=clock) as world:
+            view = await world.constellation.wait(turn)
+            assert (view.status, view.error and view.error["code"]) == ("interrupted", "deadline_passed")
+
+
+async def test_a_member_is_shown_the_newest_of_long_messages() -> None:
+    numbers = " ".join(map(str, range(SHOWN_CHARS // 6)))
+    async with running(otherwise=says(numbers)) as world:
+        await group(world, "debate", {"rounds": 1})
+        await say(world)
+        shown = world.provider.requests[-1].messages[-1].text
+        assert f"(earlier messages are left out)\nbob: {numbers}\n" in shown
 
 
 async def test_messages_that_wait_at_a_restart_are_answered_in_order() -> None:
