@@ -174,7 +174,9 @@ class Constellation:
         self.folders = Folders(storage, on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.changed_outside)
-        self.schedules = Schedules(storage, self.roster, self.groups, self.timers, self.approvals, self._accepting)
+        self.schedules = Schedules(
+            storage, self.roster, self.groups, self.timers, self.approvals, accepting=self._accepting
+        )
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )

@@ -61,7 +61,7 @@ class Schedules:
     _groups: Groups
     _timers: Timers
     _approvals: Approvals
-    _accepting: Accepting
+    accepting: Accepting
 
     def __post_init__(self) -> None:
         self._timers.on_due(schedules.TIMER, self._fire)
@@ -285,7 +285,7 @@ class Schedules:
             source_metadata=about,
             policy="enqueue",
         )
-        turn_id, accept, wake = self._accepting(target, incoming)
+        turn_id, accept, wake = self.accepting(target, incoming)
         fired = OccurrenceRow(row.id, iso(nominal), OccurrenceStatus.FIRED, self._storage.now(), turn_id=turn_id)
 
         def store(connection: Connection) -> list[Event]:
