@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.groups.group import Group, MemberSpec
 from pattern_db.journal import group_runs
-from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, page_of
+from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, answer_of, page_of
 from pattern_server.http.routes.messages import (
     ANSWERS,
     Accept,
@@ -30,25 +30,23 @@ router = Router(prefix="/constellations/{c}/groups", tags=["groups"])
 class GroupMember(BaseModel):
     """A member of a group."""
 
-    agent_id: str
-    agent: str
+    model_config = ConfigDict(from_attributes=True)
+
+    agent_id: Annotated[str, Field(validation_alias="id")]
+    agent: Annotated[str, Field(validation_alias="name")]
     role: str | None
     domain: str | None
     capabilities: list[str]
     is_active: bool
 
 
-class GroupAnswer(BaseModel):
-    """A group of agents."""
-
-    id: str
-    name: str
-    description: str | None
-    pattern_type: str
-    pattern_config: dict[str, Any]
-    members: list[GroupMember]
-    created_at: str
-    updated_at: str
+GROUP = answer_of(
+    Group,
+    "id name description pattern_type pattern_config",
+    members=list[GroupMember],
+    created_at=str,
+    updated_at=str,
+)
 
 
 class GroupMessage(BaseModel):
@@ -100,43 +98,18 @@ def _specs(members: Sequence[MemberRequest]) -> list[MemberSpec]:
     return [MemberSpec(one.agent_id, one.role, one.domain, tuple(one.capabilities)) for one in members]
 
 
-def _shown(group: Group) -> GroupAnswer:
-    row = group.row
-    members = [
-        GroupMember(
-            agent_id=one.id,
-            agent=one.name,
-            role=one.role,
-            domain=one.domain,
-            capabilities=list(one.capabilities),
-            is_active=one.is_active,
-        )
-        for one in group.members
-    ]
-    return GroupAnswer(
-        id=row.id,
-        name=row.name,
-        description=row.description,
-        pattern_type=row.pattern_type,
-        pattern_config=dict(row.pattern_config),
-        members=members,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )
-
-
-@router.get("", response_model=page_of(GroupAnswer))
+@router.get("", response_model=page_of(GROUP))
 async def list_all(home: ToRead, paging: Paged) -> object:
     """List groups.
 
     Return the groups of the constellation by name.
     """
-    shown = [_shown(group) for group in await home.constellation.groups.all()]
+    shown = await home.constellation.groups.all()
     return paging.of_all(shown, lambda group: (group.name, group.id))
 
 
-@router.post("", status_code=201)
-async def create(body: GroupCreateRequest, home: ToWrite, response: Response) -> GroupAnswer:
+@router.post("", status_code=201, response_model=GROUP)
+async def create(body: GroupCreateRequest, home: ToWrite, response: Response) -> Group:
     """Create a group.
 
     `pattern_type` is how its members work together, `pattern_config` configures that.
@@ -149,20 +122,20 @@ async def create(body: GroupCreateRequest, home: ToWrite, response: Response) ->
         pattern_config=body.pattern_config,
     )
     response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/groups/{group.id}"
-    return _shown(group)
+    return group
 
 
-@router.get("/{g}")
-async def get(g: str, home: ToRead) -> GroupAnswer:
+@router.get("/{g}", response_model=GROUP)
+async def get(g: str, home: ToRead) -> Group:
     """Show a group.
 
     Return the group with this id or name, and its members.
     """
-    return _shown(await home.constellation.groups.get(g))
+    return await home.constellation.groups.get(g)
 
 
-@router.patch("/{g}")
-async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> GroupAnswer:
+@router.patch("/{g}", response_model=GROUP)
+async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> Group:
     """Update a group.
 
     A running turn keeps what it started with.
@@ -174,7 +147,7 @@ async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> GroupAnswer
     if changes.get("pattern_config", {}) is None:
         changes["pattern_config"] = {}
     members = None if body.members is None else _specs(body.members)
-    return _shown(await home.constellation.groups.update(g, changes, members=members))
+    return await home.constellation.groups.update(g, changes, members=members)
 
 
 @router.delete("/{g}", status_code=204)
@@ -186,8 +159,8 @@ async def delete(g: str, home: ToWrite) -> None:
     await home.constellation.delete_group(g)
 
 
-@router.post("/{g}/members", status_code=201)
-async def add_member(g: str, body: MemberRequest, home: ToWrite) -> GroupAnswer:
+@router.post("/{g}/members", status_code=201, response_model=GROUP)
+async def add_member(g: str, body: MemberRequest, home: ToWrite) -> Group:
     """Add a member to a group.
 
     It is asked after the others. One that is a member already is refused.
@@ -197,7 +170,7 @@ async def add_member(g: str, body: MemberRequest, home: ToWrite) -> GroupAnswer:
     if any(one.id == agent.id for one in group.members):
         raise Conflict(f"{agent.name} is a member already; PATCH the group to change its role")
     members = [*_kept(group), *_specs([body])]
-    return _shown(await home.constellation.groups.update(group.id, {}, members=members))
+    return await home.constellation.groups.update(group.id, {}, members=members)
 
 
 @router.delete("/{g}/members/{a}", status_code=204)
