@@ -123,6 +123,7 @@ class Constellation:
                 limits=self.runtime.limits,
                 nursery=nursery,
                 wake_agent=self._actors.wake,
+                submit_to_agent=self._actors.submit,
                 cancel_turn=lambda turn_id, reason: self.cancel(turn_id, reason=reason),
                 is_draining=self._services.is_draining,
             )

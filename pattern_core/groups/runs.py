@@ -18,7 +18,8 @@ import logging
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
@@ -98,6 +99,7 @@ class GroupRuns:
     limits: Limits
     nursery: trio.Nursery
     wake_agent: Callable[[str], None]
+    submit_to_agent: Callable[[Arrival], Awaitable[Ticket]]
     cancel_turn: Callable[[str, str], Awaitable[object]]
     is_draining: Callable[[], bool]
     _awake: dict[str, bool] = field(default_factory=dict)  # group id → whether there may be another turn
@@ -409,19 +411,39 @@ class _Run:
             self._noted = [*noted]
             return
 
-        def accept(connection: Connection) -> tuple[dict[str, MemberTurn], list[Event]]:
-            # Before the events of the members, so that a stream knows the member of each.
-            drafts = [*noted, *(_selected(question, arrival) for _place, question, arrival in arrivals)]
-            events, asked = append(connection, (self.key, self.row.id), drafts, created_at=now), {}
-            for place, question, arrival in arrivals:
-                _ticket, accepted = admission.accept(connection, arrival, self._runs.limits)
-                events += accepted
-                turn = turns.by_id(connection, arrival.turn.id)
-                group_runs.ask(connection, AskRow(self.key, place, turn.key, question.why or None))
-                asked[place] = MemberTurn(turn.key, place, turn.id, turn.agent_id, turn.status, None, None)
-            return asked, events
+        asked: dict[str, MemberTurn] = {}
 
-        self._known |= await self._journal.commit(accept)
+        def select(connection: Connection) -> list[Event]:
+            drafts = [*noted, *(_selected(question, arrival) for _place, question, arrival in arrivals)]
+            return append(connection, (self.key, self.row.id), drafts, created_at=now)
+
+        def note(place: str, question: Question, arrival: Arrival, connection: Connection, key: int) -> list[Event]:
+            group_runs.ask(connection, AskRow(self.key, place, key, question.why or None))
+            turn = arrival.turn
+            asked[place] = MemberTurn(key, place, turn.id, turn.agent_id, TurnStatus.QUEUED.value, None, None)
+            return []
+
+        if len(arrivals) == 1:
+            [(place, question, arrival)] = arrivals
+
+            def alone(connection: Connection, key: int) -> list[Event]:
+                note(place, question, arrival, connection, key)
+                return select(connection)
+
+            await self._runs.submit_to_agent(replace(arrival, beside=alone))
+            self._known |= asked
+            return
+
+        def accept(connection: Connection) -> tuple[None, list[Event]]:
+            # Before the events of the members, so that a stream knows the member of each.
+            events = select(connection)
+            for place, question, arrival in arrivals:
+                beside = partial(note, place, question, arrival)
+                events += admission.accept(connection, replace(arrival, beside=beside), self._runs.limits)[1]
+            return None, events
+
+        await self._journal.commit(accept)
+        self._known |= asked
         for _place, question, _arrival in arrivals:
             self._runs.wake_agent(question.member.id)
 

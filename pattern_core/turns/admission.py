@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -108,6 +108,8 @@ class Arrival:
 
     incoming: IncomingMessage
     turn: NewTurn
+    # What else the transaction that accepts it stores, given the turn's key; its events are before the turn's.
+    beside: Callable[[Connection, int], list[Event]] = lambda _connection, _key: []
 
     @classmethod
     def of(cls, incoming: IncomingMessage, agent: AgentRow, *, turn_id: str, seed: int, now: str) -> Arrival:
@@ -171,6 +173,7 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
             f"{limits.inbox_per_agent_max} messages wait for this agent; try again later", retry_after_s=RETRY_AFTER_S
         )
     key = turns.insert(connection, turn)
+    beside = arrival.beside(connection, key)
     store(connection, incoming.images, turn.created_at)
     turns.put_message(
         connection,
@@ -181,7 +184,7 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
         created_at=turn.created_at,
     )
     events = append(connection, (key, turn.id), [arrival.queued], created_at=turn.created_at)
-    return Ticket(turn_id=turn.id, stops=stops), events
+    return Ticket(turn_id=turn.id, stops=stops), [*beside, *events]
 
 
 def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -> int:

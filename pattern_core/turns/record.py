@@ -247,21 +247,24 @@ class Record:
             deadline_at=self.deadline_at,
         )
 
-        def started(connection: Connection) -> None:
+        def started(connection: Connection) -> list[Event]:
+            events: list[Event] = []
             if arrival is None:
                 turns.take_first_message(connection, self.agent.id, self.key)
                 turns.start(connection, self.key, start)
             else:
                 self.key = accept_at_rest(connection, arrival, start)
+                events = arrival.beside(connection, self.key)
             if known.exist:
                 reservations.open_turn(connection, self.key, limits, known.configured)
             assert self._question is not None
             messages.append(connection, [self._question])
+            return events
 
         self.history.append(incoming)
         rows = self._record() if arrival is None else self._record(arrival.queued)
         rows.drafts.append(Draft("turn.started", {}, {"agent_id": self.agent.id, "message_id": incoming.id}))
-        rows.store(started)
+        rows.store_and_tell(started)
         return rows
 
     def resume(self, *, waited: bool) -> None:
