@@ -233,8 +233,10 @@ class GroupRuns:
         said = self._said.pop(group_id, None)
         run = self._running[found.row.id] = _Run(self, group_id, found, said or ())
         try:
-            if found.row.cancel_reason is not None:
-                return await run.end(cancelled(found.row.cancel_reason))
+            # Read again: a request to stop it, made before it was registered, left only a row.
+            reason = (await self.journal.database.read(turns.by_key, run.key)).cancel_reason
+            if reason is not None:
+                return await run.end(cancelled(reason))
             if found.row.status == TurnStatus.QUEUED:
                 await run.start()
             elif found.row.epoch != self.journal.epoch:

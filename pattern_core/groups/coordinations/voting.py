@@ -92,10 +92,12 @@ class Voting(Coordination):
             cast = [one for one in await self._collect(room, best) if one.choices]
             points = tally(cast, best)
             best = leaders(points)
-        winner = winner_of(best, cast, rules, room.random)
+        tie_agent = None if rules.tie_agent is None else room.named(rules.tie_agent).name  # it may be given by id
+        winner = winner_of(best, cast, replace(rules, tie_agent=tie_agent), room.random)
         room.tell("group.tally", {"winner": winner, "points": {name: float(value) for name, value in points.items()}})
         counts = ", ".join(f"{option} {_number(value)}" for option, value in points.items())
-        head = f"Decision: {winner}" if winner else f"No decision: {' and '.join(best)} are equal"
+        undecided = f"{' and '.join(best)} are equal" if best else "no option has a point"
+        head = f"Decision: {winner}" if winner else f"No decision: {undecided}"
         reasons = [f"- {one.voter}: {', '.join(one.choices) or ABSTAIN}. {one.reason}".rstrip() for one in ballots]
         return "\n".join([f"{head} ({counts}).", *reasons])
 

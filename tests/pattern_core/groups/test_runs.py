@@ -23,6 +23,7 @@ from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, Paced, calls, says
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.send_message import send_message
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db.journal import turns
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.tables.memory_blocks import Via
@@ -90,6 +91,21 @@ async def test_a_cancelled_group_turn_ends_with_its_members_turns() -> None:
         assert world.provider.running == 0
         assert await world.database.read(rows, "SELECT count(*) FROM turn WHERE ended_at IS NULL") == [(0,)]
         assert not await world.constellation.cancel(turn)
+
+
+async def test_a_request_to_stop_that_comes_before_a_turn_is_registered_is_not_missed() -> None:
+    incoming = IncomingMessage(agent_id="", content="Is it time?", sender=USER)
+    async with running(otherwise=speak) as world:
+        await group(world, "round_robin")
+        runs = world.constellation._runs  # no other way leads between the two moments
+        turn, accept, wake = runs.accepting("desk", incoming)
+        await world.database.write(accept)
+        [(key,)] = await world.database.read(rows, "SELECT key FROM turn WHERE group_id IS NOT NULL")
+        assert isinstance(key, int)
+        assert await world.database.write(turns.request_cancel, key, "user")
+        wake()  # with the turn as it was accepted
+        assert (await world.constellation.wait(turn)).status == "cancelled"
+        assert world.provider.asked == 0
 
 
 async def test_what_a_drain_interrupts_is_finished_by_the_next_start() -> None:
