@@ -12,7 +12,7 @@ import click
 
 from pattern_core.budgets.budget import dollars
 from pattern_server.cli.client import Json, json_or_words
-from pattern_server.cli.command import Home, PlainGroup, in_constellation, json_of, yes_option
+from pattern_server.cli.command import Home, PlainGroup, json_of, yes_option
 from pattern_server.cli.names import AGENT
 from pattern_server.cli.output import Output
 from pattern_server.cli.tools import PROFILES, in_profile
@@ -26,10 +26,7 @@ CONFIG_HELP = (
 )
 RULES_HELP = "Its tool rules: a JSON list, or a file with one; '[]' for none. See also `pattern rule add`."
 
-
-@click.group(cls=PlainGroup)
-def agent() -> None:
-    """Agents, each with instructions, a model, tools and memory."""
+agent = PlainGroup("agent", help="Agents, each with instructions, a model, tools and memory.")
 
 
 def fields(function: F) -> F:
@@ -71,11 +68,10 @@ def block_of(text: str) -> Json:
     return {"label": label.strip(), "content": content}
 
 
-@agent.command("create", epilog='Example: pattern agent create ada --instructions "Be brief."')
+@agent.add("create", 'ada --instructions "Be brief."')
 @click.argument("name")
 @fields
 @click.option("--memory", multiple=True, metavar="LABEL=TEXT", help="An initial memory block; repeatable.")
-@in_constellation
 async def create(home: Home, output: Output, name: str, memory: tuple[str, ...], **given: Any) -> None:
     """Create an agent called NAME."""
     usual = {"config": {}, "enabled_tools": ["auto"]}
@@ -109,17 +105,15 @@ def note_warnings(output: Output, agent: Json) -> None:
         output.note(f"Note: {warning}.")
 
 
-@agent.command("list", epilog="Example: pattern agent list")
-@in_constellation
+@agent.add("list")
 async def list_all(home: Home, output: Output) -> None:
     """List the agents of a constellation."""
     rows = await home.pages("agents")
     output.table(COLUMNS, rows, empty=f"There are no agents yet. Create one: pattern agent create NAME -c {home.name}")
 
 
-@agent.command("show", epilog="Example: pattern agent show ada")
+@agent.add("show", "ada")
 @click.argument("name", type=AGENT)
-@in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
     """Show an agent with its settings and its model."""
     found, facts = await home.get("agents", name), await home.get("agents", name, "model")
@@ -136,11 +130,10 @@ async def show(home: Home, output: Output, name: str) -> None:
     note_warnings(output, found)
 
 
-@agent.command("edit", epilog="Example: pattern agent edit ada --set limits.steps=20 --add-tool calculator")
+@agent.add("edit", "ada --set limits.steps=20 --add-tool calculator")
 @click.argument("name", type=AGENT)
 @click.option("--name", "new_name", metavar="NAME", help="A new name.")
 @fields
-@in_constellation
 async def edit(home: Home, output: Output, name: str, new_name: str | None, **given: Any) -> None:
     """Change an agent. Settings that are not given stay the same."""
     body = body_of(**given)
@@ -162,18 +155,16 @@ async def edit(home: Home, output: Output, name: str, new_name: str | None, **gi
     await _warn(home, output, changed)
 
 
-@agent.command("archive", epilog="Example: pattern agent archive ada")
+@agent.add("archive", "ada")
 @click.argument("name", type=AGENT)
-@in_constellation
 async def archive(home: Home, output: Output, name: str) -> None:
     """Archive an agent. Its data is kept; it stops answering."""
     changed = await home.call("PATCH", "agents", name, body={"status": "archived"})
     output.result(changed, f"Archived {changed['name']}.")
 
 
-@agent.command("compact", epilog="Example: pattern agent compact ada")
+@agent.add("compact", "ada")
 @click.argument("name", type=AGENT)
-@in_constellation
 async def compact(home: Home, output: Output, name: str) -> None:
     """Replace the older part of the conversation by a summary in the prompt. Nothing is deleted."""
     made = await home.call("POST", "agents", name, "compact")
@@ -189,10 +180,9 @@ async def compact(home: Home, output: Output, name: str) -> None:
         output.note(f"No summary was written: {made['trouble'].removesuffix('.')}.")
 
 
-@agent.command("delete", epilog="Example: pattern agent delete ada")
+@agent.add("delete", "ada")
 @click.argument("name", type=AGENT)
 @yes_option
-@in_constellation
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     """Delete an agent with its messages and its memory."""
     found = await home.get("agents", name)

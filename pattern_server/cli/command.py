@@ -60,16 +60,6 @@ agent_option = click.option(
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-class PlainGroup(click.Group):
-    """A group that shows the first paragraph of each command's docstring, uncut."""
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands into the help text. Called by click."""
-        helps = {name: (command.help or "").partition("\n\n")[0] for name, command in self.commands.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, " ".join(words.split())) for name, words in helps.items()])
-
-
 @dataclass(frozen=True, slots=True)
 class Home:
     """One constellation through the API: its name or id as it was typed, and what lies below it, part by part.
@@ -197,6 +187,33 @@ def in_constellation(function: Callable[..., Awaitable[ExitCode]], *, hosts: boo
 
 
 hosting = partial(in_constellation, hosts=True)
+
+
+class PlainGroup(click.Group):
+    """A group of commands, each with an example; its help has the first paragraph of each docstring, uncut."""
+
+    def add(
+        self, name: str, example: str = "", *, runs: Callable[..., Callable[..., None]] = in_constellation, **more: str
+    ) -> Callable[[Callable[..., Awaitable[ExitCode] | ExitCode]], click.Command]:
+        """Return a decorator that adds a command: `example` is what follows its name in the example, `runs` what calls
+        it.
+        """
+        epilog = " ".join(filter(None, ("Example: pattern", self.name, name, example)))
+
+        def added(function: Callable[..., Awaitable[ExitCode] | ExitCode]) -> click.Command:
+            command = self.command(name, epilog=epilog, **more)(function)
+            shared = click.command()(runs(function))
+            command.params += shared.params  # behind its own ones
+            command.callback = shared.callback
+            return command
+
+        return added
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands into the help text. Called by click."""
+        helps = {name: (command.help or "").partition("\n\n")[0] for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, " ".join(words.split())) for name, words in helps.items()])
 
 
 async def chosen(config: Config) -> str:

@@ -80,15 +80,11 @@ constellation_option = click.option(
     "-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="Only this constellation, by name or id."
 )
 
-
-@click.group(cls=PlainGroup)
-def db() -> None:
-    """The database files: status, migrations, checks and maintenance."""
+db = PlainGroup("db", help="The database files: status, migrations, checks and maintenance.")
 
 
-@db.command("status", epilog="Example: pattern db status")
+@db.add("status", runs=local)
 @constellation_option
-@local
 def status(config: Config, output: Output, constellation: str | None) -> ExitCode:
     """Show each file's schema version and size."""
     shown = [_status(target) for target in targets(config, constellation)]
@@ -120,10 +116,9 @@ def _size(count: int) -> str:
     return f"{count / 1024:.0f} KiB" if count < 1024 * 1024 else f"{count / 1024 / 1024:.1f} MiB"
 
 
-@db.command("migrate", epilog="Example: pattern db migrate --dry-run")
+@db.add("migrate", "--dry-run", runs=local)
 @constellation_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-@local
 def migrate(config: Config, output: Output, constellation: str | None, dry_run: bool) -> ExitCode:
     """Migrate the files to this version's schema, each after a verified backup."""
     plans = []
@@ -176,9 +171,8 @@ def _verdict(results: list[dict[str, object]]) -> int:
     return FAILED if "failed" in outcomes else SKIPPED if "skipped" in outcomes else DONE
 
 
-@db.command("check", epilog="Example: pattern db check -c home")
+@db.add("check", "-c home", runs=local)
 @constellation_option
-@local
 def check(config: Config, output: Output, constellation: str | None) -> ExitCode:
     """Check that the files and every memory block can be read. Of a file in use, a copy is checked."""
     found = targets(config, constellation)
@@ -252,11 +246,10 @@ def _problems_of_copy(target: Target) -> list[str]:
         return _problems_of(target, copy)
 
 
-@db.command("prune", epilog="Example: pattern db prune --days 90 --dry-run")
+@db.add("prune", "--days 90 --dry-run", runs=connected)
 @constellation_option
 @click.option("--days", type=click.IntRange(0), help="Delete what is older.  [default: limits.retention_days]")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
-@connected
 async def prune(api: Api, output: Output, constellation: str | None, days: int | None, dry_run: bool) -> ExitCode:
     """Delete events, steps, tool calls and prompt records of turns that ended long ago.
 
@@ -278,9 +271,8 @@ async def prune(api: Api, output: Output, constellation: str | None, days: int |
     return _verdict(results)
 
 
-@db.command("vacuum", epilog="Example: pattern db vacuum")
+@db.add("vacuum", runs=connected)
 @constellation_option
-@connected
 async def vacuum(api: Api, output: Output, constellation: str | None) -> ExitCode:
     """Compact the files and their search indexes. A constellation that is busy is skipped."""
     if constellation is not None:

@@ -22,15 +22,14 @@ _all = click.option("--all", "is_all", is_flag=True, help="Every constellation."
 _wait = click.option("--wait", is_flag=True, help="Wait until it is done, and show the progress.")
 
 
-@click.group(cls=PlainGroup)
-def embeddings() -> None:
-    """Vectors for search by meaning: their progress, and switching the embedding model."""
+embeddings = PlainGroup(
+    "embeddings", help="Vectors for search by meaning: their progress, and switching the embedding model."
+)
 
 
-@embeddings.command(epilog="Example: pattern embeddings status --wait")
+@embeddings.add("status", "--wait", runs=connected)
 @_one_or_all
 @_wait
-@connected
 async def status(api: Api, output: Output, constellation: str | None, wait: bool) -> None:
     """Show how many texts have vectors, of which model, and problems.
 
@@ -50,12 +49,11 @@ async def status(api: Api, output: Output, constellation: str | None, wait: bool
         _explain(output, row)
 
 
-@embeddings.command(epilog="Example: pattern embeddings switch -c home --wait")
+@embeddings.add("switch", "-c home --wait", runs=connected)
 @_one_or_all
 @_all
 @click.option("--cancel", is_flag=True, help="Cancel a running switch; the old vectors are kept.")
 @_wait
-@connected
 async def switch(
     api: Api, output: Output, constellation: str | None, is_all: bool, cancel: bool, wait: bool
 ) -> ExitCode:
@@ -64,11 +62,10 @@ async def switch(
     return await _act(api, output, constellation, is_all=is_all, act=(method, "switch", done), wait=wait and not cancel)
 
 
-@embeddings.command(epilog="Example: pattern embeddings rebuild -c home")
+@embeddings.add("rebuild", "-c home", runs=connected)
 @_one_or_all
 @_all
 @_wait
-@connected
 async def rebuild(api: Api, output: Output, constellation: str | None, is_all: bool, wait: bool) -> ExitCode:
     """Check every text, and compute vectors that are missing or out of date."""
     return await _act(api, output, constellation, is_all=is_all, act=("POST", "rebuild", "started"), wait=wait)

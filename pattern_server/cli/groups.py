@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, in_constellation, json_of, yes_option
+from pattern_server.cli.command import Home, PlainGroup, json_of, yes_option
 from pattern_server.cli.names import GROUP
 from pattern_server.cli.output import Output
 
@@ -23,10 +23,7 @@ pattern_config_option = click.option(
 )
 described = click.option("--description", help="What the group is for.")
 
-
-@click.group(cls=PlainGroup)
-def group() -> None:
-    """Groups of agents that work together on each message."""
+group = PlainGroup("group", help="Groups of agents that work together on each message.")
 
 
 def _members_of(text: str) -> list[Json]:
@@ -51,13 +48,12 @@ def _row(found: Json) -> Json:
     return {**found, "members": [one["agent"] for one in found["members"]]}
 
 
-@group.command("create", epilog="Example: pattern group create desk --pattern voting --members ada,bob,cleo")
+@group.add("create", "desk --pattern voting --members ada,bob,cleo")
 @click.argument("name")
 @click.option("--pattern", default="round_robin", show_default=True, help="How the members work together.")
 @members_option
 @pattern_config_option
 @described
-@in_constellation
 async def create(
     home: Home,
     output: Output,
@@ -80,17 +76,15 @@ async def create(
     )
 
 
-@group.command("list", epilog="Example: pattern group list")
-@in_constellation
+@group.add("list")
 async def list_all(home: Home, output: Output) -> None:
     """List the groups."""
     rows = await home.pages("groups")
     output.table(COLUMNS, rows, empty=f"There is no group yet: pattern group create NAME -c {home.name}", shown=_row)
 
 
-@group.command("show", epilog="Example: pattern group show desk")
+@group.add("show", "desk")
 @click.argument("name", type=GROUP)
-@in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
     """Show the group NAME and its members."""
     found = await home.get("groups", name)
@@ -103,14 +97,13 @@ async def show(home: Home, output: Output, name: str) -> None:
         )
 
 
-@group.command("edit", epilog="Example: pattern group edit desk --members ada:supervisor,bob")
+@group.add("edit", "desk --members ada:supervisor,bob")
 @click.argument("name", type=GROUP)
 @click.option("--name", "new_name", metavar="NEW_NAME", help="Another name.")
 @click.option("--pattern", help="How the members work together.")
 @members_option
 @pattern_config_option
 @described
-@in_constellation
 async def edit(
     home: Home,
     output: Output,
@@ -131,10 +124,9 @@ async def edit(
     output.result(changed, f"Changed {changed['name']}.")
 
 
-@group.command("delete", epilog="Example: pattern group delete desk")
+@group.add("delete", "desk")
 @click.argument("name", type=GROUP)
 @yes_option
-@in_constellation
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     """Delete the group NAME and its conversation; its members and what they said stay."""
     found = await home.get("groups", name)

@@ -27,14 +27,10 @@ FORMS = {
     "none": ("note", "it called no tool when asked to, and said: {said}"),
 }  # what a trial's `tool_calls` means
 
-
-@click.group(cls=PlainGroup)
-def model() -> None:
-    """Models: list them, test one, choose an agent's or the default one."""
+model = PlainGroup("model", help="Models: list them, test one, choose an agent's or the default one.")
 
 
-@model.command("list", epilog="Example: pattern model list")
-@connected
+@model.add("list", runs=connected)
 async def list_all(api: Api, output: Output) -> ExitCode:
     """List the models of all providers, with window and price, whether they answer, and which agents use them.
 
@@ -77,9 +73,8 @@ def _price(facts: Json) -> str | None:
     return f"{dollars(facts['input_price'])} in, {dollars(facts['output_price'])} out"
 
 
-@model.command("test", epilog="Example: pattern model test ollama/qwen3:8b")
+@model.add("test", "ollama/qwen3:8b", runs=connected)
 @click.argument("name", metavar="PROVIDER/MODEL")
-@connected
 async def test(api: Api, output: Output, name: str) -> ExitCode:
     """Ask a model a question: its answer in words, a tool call, its speed."""
     trial = await api.call("POST", path("models", "test"), body={"model": name})
@@ -129,7 +124,7 @@ def notes(facts: Json) -> Iterator[str]:
         )
 
 
-@model.command("set", epilog="Example: pattern model set ollama/qwen3:8b -a ada")
+@model.add("set", "ollama/qwen3:8b -a ada", runs=connected)
 @click.argument("name", metavar="PROVIDER/MODEL")
 @click.option(
     "-c",
@@ -139,7 +134,6 @@ def notes(facts: Json) -> Iterator[str]:
     help="The constellation of the agent.  [default: the only one]",
 )
 @click.option("-a", "--agent", metavar="NAME", help="The agent.  [default: the default model is set]")
-@connected
 async def set_model(api: Api, output: Output, name: str, constellation: str | None, agent: str | None) -> ExitCode:
     """Set the model of an agent, or without one the default model, in pattern.toml. No restart is needed."""
     if agent is not None:

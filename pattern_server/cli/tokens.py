@@ -14,13 +14,10 @@ COLUMNS = (
     *("revoked=revoked_at?", "constellation=constellation_id?"),
 )
 
-
-@click.group(cls=PlainGroup)
-def token() -> None:
-    """API tokens, for programs and other machines. Commands on this machine need none."""
+token = PlainGroup("token", help="API tokens, for programs and other machines. Commands on this machine need none.")
 
 
-@token.command("create", epilog="Example: pattern token create --name laptop --scope read,chat --days 90")
+@token.add("create", "--name laptop --scope read,chat --days 90", runs=connected)
 @click.option("--user", metavar="NAME", help="The user of the token.  [default: admin]")
 @click.option("-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="Valid only for this constellation.")
 @click.option(
@@ -28,7 +25,6 @@ def token() -> None:
 )
 @click.option("--days", type=click.IntRange(min=1), help="Days until it expires.  [default: never]")
 @click.option("--name", default="", help="A note about its purpose.")
-@connected
 async def create(
     api: Api, output: Output, user: str | None, constellation: str | None, scope: str, days: int | None, name: str
 ) -> None:
@@ -45,18 +41,16 @@ async def create(
     output.note(f"Revoke it with: pattern token revoke {made['id']}")
 
 
-@token.command("list", epilog="Example: pattern token list")
+@token.add("list", runs=connected)
 @click.option("--user", metavar="NAME", help="The user of the tokens.  [default: admin]")
-@connected
 async def list_all(api: Api, output: Output, user: str | None) -> None:
     """List tokens, oldest first, including revoked and expired ones."""
     rows = await api.pages(path("tokens"), user=user)
     output.table(COLUMNS, rows, empty="There are no tokens yet: pattern token create")
 
 
-@token.command("revoke", epilog="Example: pattern token revoke token_01k")
+@token.add("revoke", "token_01k", runs=connected)
 @click.argument("id_", metavar="ID", type=Named("tokens", field="id"))
-@connected
 async def revoke(api: Api, output: Output, id_: str) -> None:
     """Revoke the token ID at once; open streams end within 5 seconds."""
     await api.call("DELETE", path("tokens", id_))

@@ -67,13 +67,10 @@ def _plot(rows: list[Json], items: list[Json]) -> None:
         row["plot"] = bar(size / (max(sizes) or 1))
 
 
-@click.group(cls=PlainGroup)
-def budget() -> None:
-    """Token and cost budgets of turns, agents and the constellation."""
+budget = PlainGroup("budget", help="Token and cost budgets of turns, agents and the constellation.")
 
 
-@budget.command("list", epilog="Example: pattern budget list")
-@in_constellation
+@budget.add("list")
 async def list_all(home: Home, output: Output) -> None:
     """List the budgets, and what is spent and left."""
     found = await home.pages("budgets")
@@ -108,7 +105,7 @@ def _amount(unit: str, amount: int | None) -> str | None:
     return None if amount is None else shown_amount(Unit(unit), amount)
 
 
-@budget.command("set", epilog="Example: pattern budget set --dollars 5 --per day -a ada")
+@budget.add("set", "--dollars 5 --per day -a ada")
 @click.option("--dollars", "money", metavar="SUM", help="The amount in dollars, such as 5 or 0.25.")
 @click.option("--tokens", type=click.IntRange(0), metavar="N", help="The number of tokens, input and output.")
 @click.option(
@@ -121,7 +118,6 @@ def _amount(unit: str, amount: int | None) -> str | None:
 @click.option("--each-agent", is_flag=True, help="For each agent without a budget of its own.")
 @click.option("--group", metavar="ID", help="For one group, by its id (groups are not available yet).")
 @click.option("--turn", "is_turn", is_flag=True, help="For each turn, with the turns that it starts.")
-@in_constellation
 async def set_one(
     home: Home,
     output: Output,
@@ -147,9 +143,8 @@ async def set_one(
     output.result(made, f"Set {made['id']} to {_amount(unit, made['amount'])}{left}.")
 
 
-@budget.command("remove", epilog="Example: pattern budget remove constellation.day.microdollars")
+@budget.add("remove", "constellation.day.microdollars")
 @click.argument("id_", metavar="ID")
-@in_constellation
 async def remove(home: Home, output: Output, id_: str) -> None:
     """Remove the budget ID, as `pattern budget list` shows it."""
     ids = {name: key for key, name in (await people(home.api, home.name)).items()}
