@@ -26,19 +26,12 @@ described = click.option("--description", help="What the group is for.")
 group = PlainGroup("group", help="Groups of agents that work together on each message.")
 
 
-def _members_of(text: str) -> list[Json]:
-    """Return members as the API takes them."""
-    named = [one.strip() for one in text.split(",") if one.strip()]
-    return [
-        {"agent_id": name, **({"role": role} if role else {})}
-        for name, _, role in (one.partition(":") for one in named)
-    ]
-
-
-def _body(**given: Any) -> Json:
+def _body(given: Json) -> Json:
+    """Return the fields that were given, as the API expects them."""
     body = {name: value for name, value in given.items() if value is not None}
     if "members" in body:
-        body["members"] = _members_of(body["members"])
+        pairs = [one.strip().partition(":") for one in body["members"].split(",") if one.strip()]
+        body["members"] = [{"agent_id": name, **({"role": role} if role else {})} for name, _, role in pairs]
     if "pattern_config" in body:
         body["pattern_config"] = json_of("--pattern-config", body["pattern_config"])
     return body
@@ -50,24 +43,15 @@ def _row(found: Json) -> Json:
 
 @group.add("create", "desk --pattern voting --members ada,bob,cleo")
 @click.argument("name")
-@click.option("--pattern", default="round_robin", show_default=True, help="How the members work together.")
+@click.option(
+    "--pattern", "pattern_type", default="round_robin", show_default=True, help="How the members work together."
+)
 @members_option
 @pattern_config_option
 @described
-async def create(
-    home: Home,
-    output: Output,
-    name: str,
-    pattern: str,
-    members: str | None,
-    pattern_config: str | None,
-    description: str | None,
-) -> None:
+async def create(home: Home, output: Output, **given: Any) -> None:
     """Create the group NAME of agents that exist."""
-    body = _body(
-        name=name, pattern_type=pattern, members=members or "", pattern_config=pattern_config, description=description
-    )
-    made = await home.call("POST", "groups", body=body)
+    made = await home.call("POST", "groups", body=_body({**given, "members": given["members"] or ""}))
     named = ", ".join(one["agent"] for one in made["members"]) or "no agent yet"
     output.result(
         made,
@@ -100,24 +84,13 @@ async def show(home: Home, output: Output, name: str) -> None:
 @group.add("edit", "desk --members ada:supervisor,bob")
 @click.argument("name", type=GROUP)
 @click.option("--name", "new_name", metavar="NEW_NAME", help="Another name.")
-@click.option("--pattern", help="How the members work together.")
+@click.option("--pattern", "pattern_type", help="How the members work together.")
 @members_option
 @pattern_config_option
 @described
-async def edit(
-    home: Home,
-    output: Output,
-    name: str,
-    new_name: str | None,
-    pattern: str | None,
-    members: str | None,
-    pattern_config: str | None,
-    description: str | None,
-) -> None:
+async def edit(home: Home, output: Output, name: str, new_name: str | None, **given: Any) -> None:
     """Change the group NAME; --members replaces all. A running turn keeps what it started with."""
-    body = _body(
-        name=new_name, pattern_type=pattern, members=members, pattern_config=pattern_config, description=description
-    )
+    body = _body({"name": new_name, **given})
     if not body:
         raise click.UsageError("Give at least one thing to change; see --help.")
     changed = await home.call("PATCH", "groups", name, body=body)
