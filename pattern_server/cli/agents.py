@@ -145,7 +145,7 @@ async def edit(home: Home, output: Output, name: str, new_name: str | None, **gi
         body.update(changes_of(found, there, given))
         return body
 
-    changed = await home.api.change(home.at("agents", name), changes)
+    changed = await home.change("agents", name, by=changes)
     output.result(
         changed, f"Changed {changed['name']}: {', '.join(name.replace('_', ' ') for name in body if name != 'force')}."
     )

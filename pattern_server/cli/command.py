@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,7 +17,7 @@ import trio
 from pattern_core.errors import InvalidInput, PatternError, leaves
 from pattern_db.errors import DatabaseError
 from pattern_server.cli.child import FIRST_AGENT, HOME, ensure_hosted, first_agent
-from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path, remote
+from pattern_server.cli.client import Api, ServerFailed, open_api, remote
 from pattern_server.cli.names import ONLY_AGENT, ONLY_CONSTELLATION, fill, people, suggestion
 from pattern_server.cli.output import DONE, FAILED, USAGE, Output
 from pattern_server.config import Config, load
@@ -60,33 +59,14 @@ agent_option = click.option(
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
-    """One constellation through the API: its name or id as it was typed, and what lies below it, part by part.
+class Home(Api):
+    """One constellation through the API: its name or id as it was typed, and what lies below it."""
 
-    Raises (all methods): as those of `Api`.
-    """
-
-    api: Api
-    name: str
-
-    def at(self, *below: str) -> str:
-        """Return the path of what lies below it."""
-        return path("constellations", self.name, *below)
-
-    async def get(self, *below: str, **params: object) -> Json:
-        """Return the thing at a path."""
-        return await self.api.get(self.at(*below), **params)
-
-    async def pages(self, *below: str, most: int | None = None, **params: object) -> list[Json]:
-        """Return all rows of a list, or the first `most`."""
-        return await self.api.pages(self.at(*below), most=most, **params)
-
-    async def call(
-        self, method: str, *below: str, body: object = None, headers: Mapping[str, str] | None = None
-    ) -> Json:
-        """Send a request; the answer's JSON, which is empty where it has no body."""
-        return await self.api.call(method, self.at(*below), body=body, headers=headers)
+    def __init__(self, api: Api, name: str, *below: str) -> None:
+        base = api.at("constellations", name, *below)
+        super().__init__(api.http, streams=api.streams, data_dir=api.data_dir, base=base)
+        self.api = api
+        self.name = name
 
     async def name_people(self, output: Output) -> None:
         """Let the output show agents and people by their names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from pattern_db.errors import BackupInvalid, DatabaseError, OwnedElsewhere, RowN
 from pattern_db.files import DataDirLock
 from pattern_db.migrate import Kind, Migrations, migrations_of, require_ledger
 from pattern_db.tables import agents, constellations
-from pattern_server.cli.client import Api, ServerFailed, path
+from pattern_server.cli.client import Api, ServerFailed
 from pattern_server.cli.command import ExitCode, PlainGroup, connected, local
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
@@ -255,12 +255,12 @@ async def prune(api: Api, output: Output, constellation: str | None, days: int |
 
     A server does this every day. Messages, memory, the archive, usage and the turns themselves are kept.
     """
-    names = [constellation] if constellation else [row["name"] for row in await api.pages(path("constellations"))]
+    names = [constellation] if constellation else [row["name"] for row in await api.pages("constellations")]
     results = []
     for name in names:
         with _reported(name, output) as result:
             body = {"days": days, "dry_run": dry_run}
-            gone = await api.call("POST", path("constellations", name, "prune"), body=body)
+            gone = await api.call("POST", "constellations", name, "prune", body=body)
             output.say(
                 f"{name}: {'would delete' if dry_run else 'deleted'} {gone['events']} events, {gone['steps']} steps,"
                 f" {gone['calls']} tool calls and {gone['prompts']} prompt records of {gone['turns']} turns"
@@ -276,19 +276,19 @@ async def prune(api: Api, output: Output, constellation: str | None, days: int |
 async def vacuum(api: Api, output: Output, constellation: str | None) -> ExitCode:
     """Compact the files and their search indexes. A constellation that is busy is skipped."""
     if constellation is not None:
-        freed = (await api.call("POST", path("constellations", constellation, "vacuum")))["freed_bytes"]
+        freed = (await api.call("POST", "constellations", constellation, "vacuum"))["freed_bytes"]
         output.result(
             [{"database": constellation, "outcome": "done", "freed_bytes": freed}], _freed(constellation, freed)
         )
         return DONE
-    rows = await api.pages(path("constellations"))
-    found = [("(global)", path("vacuum"))]
-    found += [(row["name"], path("constellations", row["id"], "vacuum")) for row in rows]
+    rows = await api.pages("constellations")
+    found: list[tuple[str, Sequence[str]]] = [("(global)", ("vacuum",))]
+    found += [(row["name"], ("constellations", row["id"], "vacuum")) for row in rows]
     results = []
     with output.progress("Vacuuming", len(found)) as advance:
         for name, where in found:
             with _reported(name, output) as result:
-                result.update(await api.call("POST", where))
+                result.update(await api.call("POST", *where))
                 output.say(_freed(name, result["freed_bytes"]))
             results.append(result)
             advance()

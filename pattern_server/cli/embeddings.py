@@ -8,7 +8,7 @@ import click
 import trio
 
 from pattern_core.errors import Unavailable
-from pattern_server.cli.client import Api, Json, ServerFailed, path
+from pattern_server.cli.client import Api, Json, ServerFailed
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, connected
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import FAILED, Output
@@ -160,4 +160,4 @@ async def _chosen(api: Api, constellation: str | None, *, is_all: bool) -> list[
         return [constellation]
     if constellation is not None or not is_all:
         raise click.UsageError("No constellation was named. Use -c NAME or --all, not both.")
-    return [row["name"] for row in await api.pages(path("constellations"))]
+    return [row["name"] for row in await api.pages("constellations")]

@@ -75,8 +75,8 @@ async def add(home: Home, output: Output, name: str, files: tuple[Path, ...]) ->
     with output.progress("Adding", len(chosen)) as advance:
         for file, label in chosen:
             try:
-                where = home.at("folders", name, "files", *label.split("/"))
-                added.append(await home.api.put_bytes(where, _bytes_of(file)))
+                where = ("folders", name, "files", *label.split("/"))
+                added.append(await home.call("PUT", *where, data=_bytes_of(file)))
             except ServerFailed as error:
                 if error.status not in (400, 413, 422):
                     raise
@@ -131,8 +131,7 @@ async def detach(home: Home, output: Output, name: str, agent: str) -> None:
 @click.option("--again", is_flag=True, help="Also read files that look unchanged.")
 async def index(home: Home, output: Output, name: str, again: bool) -> ExitCode:
     """Index the folder NAME now, and list the files that were skipped."""
-    where = home.at("folders", name, "index")
-    report = await home.api.call("POST", where, params={"again": str(again).lower()})
+    report = await home.call("POST", "folders", name, "index", params={"again": str(again).lower()})
     output.data(report)
     _say_report(output, name, report)
     return SKIPPED if report["skipped"] else DONE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial, wraps
 from importlib import import_module
@@ -18,7 +17,7 @@ import trio
 from pattern_core.errors import Conflict, NotFound
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.enums import BlockType, Permission
-from pattern_server.cli.client import Json, ServerFailed, path
+from pattern_server.cli.client import Api, Json, ServerFailed
 from pattern_server.cli.command import (
     ABSENT,
     ExitCode,
@@ -60,11 +59,12 @@ _VERSION = click.IntRange(min=0)
 memory = PlainGroup("memory", help="Memory blocks: labelled texts and data that agents see and edit.")
 
 
-@dataclass(frozen=True, slots=True)
 class MemoryOf(Home):
-    """The memory of one agent (by name or id), or of the constellation. Paths are below it."""
+    """The memory of one agent (by name or id), or of the constellation; what lies below it are blocks, by label."""
 
-    agent: str
+    def __init__(self, api: Api, name: str, agent: str) -> None:
+        super().__init__(api, name, "agents", agent, "memory")
+        self.agent = agent
 
     @property
     def owner(self) -> str:
@@ -75,10 +75,6 @@ class MemoryOf(Home):
     def options(self) -> str:
         """The options that select it, for hints."""
         return f"-c {self.name} " + ("--everyone" if self.agent == EVERYONE else f"-a {self.agent}")
-
-    def at(self, *below: str) -> str:
-        """Return the path of a block by its label and what follows."""
-        return path("constellations", self.name, "agents", self.agent, "memory", *below)
 
 
 def about_memory(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -167,8 +163,7 @@ async def edit(kept: MemoryOf, output: Output, label: str, content: str | None) 
 
     Changes that agents and others make in the meantime are merged with yours.
     """
-    where = kept.at(label)
-    found = await kept.api.find(where)
+    found = await kept.find(label)
     before = "" if found is None else written(found[0])
     is_typed = content is None and sys.stdin.isatty()
     if content is not None:
@@ -181,7 +176,7 @@ async def edit(kept: MemoryOf, output: Output, label: str, content: str | None) 
     if found and after == before:
         output.result(found[0], "Nothing was changed.")
         return
-    block = await replace(kept.api, where, after, found, label=label, keep=is_typed)
+    block = await replace(kept, label, after, found, keep=is_typed)
     done = "Changed" if found else "Created"
     if found and written(block) != after and block["version"] > found[0]["version"] + 1:
         done = "Merged your changes with those of others in"
@@ -219,7 +214,7 @@ async def set_field(kept: MemoryOf, output: Output, label: str, field: str, valu
 
 async def _changed(kept: MemoryOf, label: str, body_of: Callable[[Json], Json]) -> Json:
     try:
-        return await kept.api.change(kept.at(label), body_of, method="PUT")
+        return await kept.change(label, by=body_of, method="PUT")
     except ServerFailed as error:
         if error.status == CHANGED_MEANWHILE:
             raise Conflict(f"The block {label} is being changed by others. Try again in a moment") from error
@@ -266,7 +261,7 @@ async def unpin(kept: MemoryOf, output: Output, label: str) -> None:
 @yes_option
 async def delete(kept: MemoryOf, output: Output, label: str, yes: bool) -> None:
     """Delete the block LABEL."""
-    if await kept.api.find(kept.at(label)) is None:
+    if await kept.find(label) is None:
         raise NotFound(f"There is no block {label} of {kept.owner}. List them: pattern memory list {kept.options}")
     output.confirm(f"Delete the block {label} of {kept.owner}?", yes=yes)
     await kept.call("DELETE", label)

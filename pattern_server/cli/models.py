@@ -9,7 +9,7 @@ import click
 from pattern_core.budgets.budget import dollars
 from pattern_core.errors import InvalidInput
 from pattern_server.cli.agents import note_warnings, trouble
-from pattern_server.cli.client import Api, Json, path
+from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, connected
 from pattern_server.cli.names import ONLY_CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, Output, cut, in_line
@@ -36,7 +36,7 @@ async def list_all(api: Api, output: Output) -> ExitCode:
 
     Every provider is asked which models it has, for at most 3 s.
     """
-    said = await api.get(path("models"))
+    said = await api.get("models")
     users = await _users(api)
     rows, default = [], f"{said['default_provider']}/{said['default_model']}"
     for provider in said["items"]:
@@ -60,8 +60,8 @@ async def list_all(api: Api, output: Output) -> ExitCode:
 async def _users(api: Api) -> dict[str, list[str]]:
     """Return the agents by the name of their model."""
     found: dict[str, list[str]] = {}
-    for constellation in await api.pages(path("constellations"), most=ASKED_MAX):
-        for agent in await api.pages(path("constellations", constellation["id"], "agents")):
+    for constellation in await api.pages("constellations", most=ASKED_MAX):
+        for agent in await api.pages("constellations", constellation["id"], "agents"):
             name = f"{agent['model_provider']}/{agent['model_name']}"
             found.setdefault(name, []).append(f"{constellation['name']}/{agent['name']}")
     return found
@@ -77,7 +77,7 @@ def _price(facts: Json) -> str | None:
 @click.argument("name", metavar="PROVIDER/MODEL")
 async def test(api: Api, output: Output, name: str) -> ExitCode:
     """Ask a model a question: its answer in words, a tool call, its speed."""
-    trial = await api.call("POST", path("models", "test"), body={"model": name})
+    trial = await api.call("POST", "models", "test", body={"model": name})
     rows = [{"check": check, "state": state, "message": message} for check, state, message in findings(trial)]
     output.table(("check", "state", "message*"), rows, empty="", data=trial)
     return FAILED if any(row["state"] == "problem" for row in rows) else DONE
@@ -145,7 +145,7 @@ async def set_model(api: Api, output: Output, name: str, constellation: str | No
         output.result(changed, f"{changed['name']} uses {name} from its next turn on.")
         note_warnings(output, changed)
         return DONE
-    changed = await api.call("PUT", path("models", "default"), body={"model": name})
+    changed = await api.call("PUT", "models", "default", body={"model": name})
     output.result(changed, f"The default model is {name}. Agents that exist keep theirs; change one with -c and -a.")
     if why := changed["unusable"].get(changed["default_provider"]):
         output.note(why)

@@ -88,7 +88,7 @@ async def add(
     def added(found: Json) -> Json:
         return {"tool_rules": RuleSet.of([*RuleSet.of(found["tool_rules"]).to_json(), given]).to_json()}
 
-    changed = await home.api.change(home.at("agents", agent), added)
+    changed = await home.change("agents", agent, by=added)
     rules = RuleSet.of(changed["tool_rules"])
     words = f"Added rule {len(rules.rules)} of {changed['name']}: {RuleSet(rules.rules[-1:]).lines[0]}"
     output.result(rules.to_json()[-1], words)
@@ -138,6 +138,6 @@ async def remove(home: Home, output: Output, number: int, agent: str) -> None:
         meant[:] = [gone]
         return {"tool_rules": stored or None}
 
-    changed = await home.api.change(home.at("agents", agent), without)
+    changed = await home.change("agents", agent, by=without)
     left = len(RuleSet.of(changed["tool_rules"]).rules)
     output.result(meant[0], f"Removed the rule {meant[0]['type']} about {meant[0]['tool']}; {left} left.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pattern_server.cli.client import Api, path
+from pattern_server.cli.client import Api
 from pattern_server.cli.command import PlainGroup, connected
 from pattern_server.cli.names import CONSTELLATION, Named
 from pattern_server.cli.output import Output
@@ -36,7 +36,7 @@ async def create(
         "constellation": constellation,
         "days": days,
     }
-    made = await api.call("POST", path("tokens"), body=body)
+    made = await api.call("POST", "tokens", body=body)
     output.result(made, made["token"])
     output.note(f"Revoke it with: pattern token revoke {made['id']}")
 
@@ -45,7 +45,7 @@ async def create(
 @click.option("--user", metavar="NAME", help="The user of the tokens.  [default: admin]")
 async def list_all(api: Api, output: Output, user: str | None) -> None:
     """List tokens, oldest first, including revoked and expired ones."""
-    rows = await api.pages(path("tokens"), user=user)
+    rows = await api.pages("tokens", user=user)
     output.table(COLUMNS, rows, empty="There are no tokens yet: pattern token create")
 
 
@@ -53,5 +53,5 @@ async def list_all(api: Api, output: Output, user: str | None) -> None:
 @click.argument("id_", metavar="ID", type=Named("tokens", field="id"))
 async def revoke(api: Api, output: Output, id_: str) -> None:
     """Revoke the token ID at once; open streams end within 5 seconds."""
-    await api.call("DELETE", path("tokens", id_))
+    await api.call("DELETE", "tokens", id_)
     output.result({"revoked": id_}, f"Revoked {id_}.")

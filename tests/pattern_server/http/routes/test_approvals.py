@@ -15,7 +15,7 @@ from pattern_server.cli.client import Api, Events, ServerEvent
 from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import below
-from tests.pattern_server.place import API, Place
+from tests.pattern_server.place import Place
 
 HOME = "/constellations/home"
 PATIENCE_S = 60.0
@@ -57,10 +57,10 @@ async def test_a_client_streams_while_a_person_agrees(
         """Stream the turn from its message to its end; leave once in between, as a phone does."""
         async with api(place) as mine:
             body = {"content": "What is six times seven?"}
-            async with mine.events(f"{API}{HOME}/agents/ada/messages", body=body) as events:
+            async with mine.events("constellations", "home", "agents", "ada", "messages", body=body) as events:
                 seen.extend(await until(events, "approval.requested"))
-            where = f"{API}{HOME}/turns/{seen[0].data['turn_id']}/events"
-            async with mine.events(where, after=seen[-1].seq) as events:
+            where = ("constellations", "home", "turns", str(seen[0].data["turn_id"]), "events")
+            async with mine.events(*where, after=seen[-1].seq) as events:
                 task_status.started()
                 seen.extend(await until(events, "turn.completed"))
 
