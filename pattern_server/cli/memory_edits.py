@@ -22,7 +22,12 @@ def written(block: Json) -> str:
     """Return a block's content as a person edits it: its text, or indented JSON."""
     if is_text(block):
         return str(block.get("value", block["content"]))
-    return json.dumps(block["value"], ensure_ascii=False, indent=2) + "\n"
+    return dumped(block["value"])
+
+
+def dumped(value: object) -> str:
+    """Return a JSON value as the text of a file."""
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
 def is_text(block: Json) -> bool:

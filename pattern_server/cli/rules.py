@@ -72,18 +72,11 @@ def _row(number: int, stored: Json) -> Json:
 @click.option("--message", metavar="TEXT", help="A text that the agent reads with the rule.")
 @agent_option
 async def add(
-    home: Home,
-    output: Output,
-    tool: str,
-    type_: str,
-    fields: tuple[str, ...],
-    priority: int | None,
-    message: str | None,
-    agent: str,
+    home: Home, output: Output, tool: str, type_: str, fields: tuple[str, ...], agent: str, **options: Any
 ) -> None:
     """Add a rule; `ADD_HELP` is its help."""
     given: Json = {"tool": tool, "type": type_, **field_values(type_, fields)}
-    given.update({name: value for name, value in (("priority", priority), ("message", message)) if value is not None})
+    given |= {name: value for name, value in options.items() if value is not None}
 
     def added(found: Json) -> Json:
         return {"tool_rules": RuleSet.of([*RuleSet.of(found["tool_rules"]).to_json(), given]).to_json()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from pattern_server.cli.client import Api
@@ -25,17 +27,9 @@ token = PlainGroup("token", help="API tokens, for programs and other machines. C
 )
 @click.option("--days", type=click.IntRange(min=1), help="Days until it expires.  [default: never]")
 @click.option("--name", default="", help="A note about its purpose.")
-async def create(
-    api: Api, output: Output, user: str | None, constellation: str | None, scope: str, days: int | None, name: str
-) -> None:
+async def create(api: Api, output: Output, scope: str, **given: Any) -> None:
     """Create a token and print it. It is shown only now; the server stores a hash."""
-    body = {
-        "scopes": [one.strip() for one in scope.split(",")],
-        "name": name,
-        "user": user,
-        "constellation": constellation,
-        "days": days,
-    }
+    body = {"scopes": [one.strip() for one in scope.split(",")], **given}
     made = await api.call("POST", "tokens", body=body)
     output.result(made, made["token"])
     output.note(f"Revoke it with: pattern token revoke {made['id']}")

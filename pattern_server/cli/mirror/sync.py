@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -130,7 +130,7 @@ async def once(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
     with unwrapped():
         async with open_api(config) as api:
             skipped = await bring_together(api, wanted, reported.append)
-    output.data({"events": [as_data(event) for event in reported], "skipped": list(skipped)})
+    output.data({"events": [asdict(event) for event in reported], "skipped": list(skipped)})
     for event in reported:
         _show(output, event)
     if not reported:
@@ -237,19 +237,13 @@ async def _rounds(
         return rounds, error
 
 
-def as_data(event: MirrorEvent) -> dict[str, object]:
-    """Return an event as JSON."""
-    reported = {"path": event.path, "did": event.did.value, "note": event.note, "version": event.version}
-    return {**reported, "skipped": event.is_skipped}
-
-
 def _show(output: Output, event: MirrorEvent) -> None:
     version = "" if event.version is None else f" version {event.version}"
     note = f" ({event.note})" if event.note and version else f" {event.note}" if event.note else ""
     line = f"{event.path} {_SIGNS[event.did]}{version}{note}"
-    if event.is_skipped:
+    if event.skipped:
         output.note(line)
     elif not output.is_json:
         output.say(line)
     else:
-        output.data(as_data(event))
+        output.data(asdict(event))
