@@ -18,8 +18,8 @@ from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import agents, groups
-from pattern_db.tables.groups import GroupRow, MemberRow
 
+GroupRow = groups.GroupRow  # a group as it is stored
 NAME_CHARS_MAX = 100
 MEMBERS_MAX = 100
 ROLES = ("regular", "supervisor", OBSERVER, "specialist")
@@ -137,10 +137,10 @@ class Groups:
         self._on_change()
 
     async def _rows(
-        self, group_id: str, members: Sequence[MemberSpec], kept: Sequence[MemberRow] = ()
-    ) -> list[MemberRow]:
+        self, group_id: str, members: Sequence[MemberSpec], kept: Sequence[groups.MemberRow] = ()
+    ) -> list[groups.MemberRow]:
         joined = {row.agent_id: row.joined_at for row in kept}
-        found: list[MemberRow] = []
+        found: list[groups.MemberRow] = []
         for ordinal, one in enumerate(members):
             if one.role is not None and one.role not in ROLES:
                 raise InvalidInput(f"a member's role is one of {', '.join(ROLES)}, not {one.role!r}")
@@ -148,7 +148,7 @@ class Groups:
             if any(row.agent_id == agent.id for row in found):
                 raise InvalidInput(f"{agent.name} is named twice; an agent is a member once")
             found.append(
-                MemberRow(
+                groups.MemberRow(
                     group_id=group_id,
                     agent_id=agent.id,
                     ordinal=ordinal,
@@ -160,7 +160,7 @@ class Groups:
             )
         return found
 
-    async def _store(self, row: GroupRow, rows: Sequence[MemberRow], store: Any, event: str) -> Group:
+    async def _store(self, row: GroupRow, rows: Sequence[groups.MemberRow], store: Any, event: str) -> Group:
         if not 0 < len(check_plain(row.name, "a group's name")) <= NAME_CHARS_MAX:
             raise InvalidInput(f"a group's name has 1 to {NAME_CHARS_MAX} characters")
         if len(rows) > MEMBERS_MAX:
@@ -205,7 +205,7 @@ def coordination_of(
     return coordination, config
 
 
-def members_of(rows: Sequence[MemberRow], agents: Mapping[str, Agent]) -> list[Member]:
+def members_of(rows: Sequence[groups.MemberRow], agents: Mapping[str, Agent]) -> list[Member]:
     """Return the members, with the names and the status of their agents."""
     return [
         Member(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fastapi import Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound
-from pattern_core.groups.group import Group, MemberSpec
+from pattern_core.groups.coordination import Member
+from pattern_core.groups.group import Group, GroupRow, MemberSpec
 from pattern_db.journal import group_runs
-from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, page_of
+from pattern_db.journal.group_runs import GroupSaid
+from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, answer_of, fields_with, page_of, require_values
 from pattern_server.http.routes.messages import (
     ANSWERS,
     Accept,
@@ -27,44 +29,22 @@ from pattern_server.http.routing import Router, ToChatOn, ToRead, ToWrite
 router = Router(prefix="/constellations/{c}/groups", tags=["groups"])
 
 
-class GroupMember(BaseModel):
-    """A member of a group."""
-
-    agent_id: str
-    agent: str
-    role: str | None
-    domain: str | None
-    capabilities: list[str]
-    is_active: bool
-
-
-class GroupAnswer(BaseModel):
-    """A group of agents."""
-
-    id: str
-    name: str
-    description: str | None
-    pattern_type: str
-    pattern_config: dict[str, Any]
-    members: list[GroupMember]
-    created_at: str
-    updated_at: str
-
-
-class GroupMessage(BaseModel):
-    """Something that was said in a group: a message to it (`role` user), or a member's answer. `id` is its own turn,
-    `turn_id` the group's.
-    """
-
-    id: str
-    turn_id: str
-    role: str
-    agent_id: str | None
-    agent: str | None
-    sender: str
-    content: str
-    created_at: str
-    key: Annotated[int, Field(exclude=True)]
+MEMBER = answer_of(Member, "agent_id agent role domain capabilities is_active", "GroupMember", agent_id=str, agent=str)
+GROUP = answer_of(
+    GroupRow,
+    "id name description pattern_type pattern_config members created_at updated_at",
+    pattern_config=dict[str, Any],
+    members=list[MEMBER],  # type: ignore[valid-type]  # a model that was made above
+)
+# A message to the group has the role `user`, a member's answer `assistant`.
+SAID = answer_of(
+    GroupSaid,
+    "id turn_id role agent_id agent sender content created_at",
+    "GroupMessage",
+    role=str,
+    agent=str | None,
+    content=str,
+)
 
 
 class MemberRequest(RequestModel):
@@ -100,43 +80,23 @@ def _specs(members: Sequence[MemberRequest]) -> list[MemberSpec]:
     return [MemberSpec(one.agent_id, one.role, one.domain, tuple(one.capabilities)) for one in members]
 
 
-def _shown(group: Group) -> GroupAnswer:
-    row = group.row
-    members = [
-        GroupMember(
-            agent_id=one.id,
-            agent=one.name,
-            role=one.role,
-            domain=one.domain,
-            capabilities=list(one.capabilities),
-            is_active=one.is_active,
-        )
-        for one in group.members
-    ]
-    return GroupAnswer(
-        id=row.id,
-        name=row.name,
-        description=row.description,
-        pattern_type=row.pattern_type,
-        pattern_config=dict(row.pattern_config),
-        members=members,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )
+def _shown(group: Group) -> dict[str, Any]:
+    members = [fields_with(one, agent_id=one.id, agent=one.name) for one in group.members]
+    return fields_with(group.row, members=members)
 
 
-@router.get("", response_model=page_of(GroupAnswer))
+@router.get("", response_model=page_of(GROUP))
 async def list_all(home: ToRead, paging: Paged) -> object:
     """List groups.
 
     Return the groups of the constellation by name.
     """
     shown = [_shown(group) for group in await home.constellation.groups.all()]
-    return paging.of_all(shown, lambda group: (group.name, group.id))
+    return paging.of_all(shown, lambda group: (group["name"], group["id"]))
 
 
-@router.post("", status_code=201)
-async def create(body: GroupCreateRequest, home: ToWrite, response: Response) -> GroupAnswer:
+@router.post("", status_code=201, response_model=GROUP)
+async def create(body: GroupCreateRequest, home: ToWrite, response: Response) -> object:
     """Create a group.
 
     `pattern_type` is how its members work together, `pattern_config` configures that.
@@ -148,12 +108,12 @@ async def create(body: GroupCreateRequest, home: ToWrite, response: Response) ->
         description=body.description,
         pattern_config=body.pattern_config,
     )
-    response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/groups/{group.id}"
+    home.locate(response, "groups", group.id)
     return _shown(group)
 
 
-@router.get("/{g}")
-async def get(g: str, home: ToRead) -> GroupAnswer:
+@router.get("/{g}", response_model=GROUP)
+async def get(g: str, home: ToRead) -> object:
     """Show a group.
 
     Return the group with this id or name, and its members.
@@ -161,16 +121,14 @@ async def get(g: str, home: ToRead) -> GroupAnswer:
     return _shown(await home.constellation.groups.get(g))
 
 
-@router.patch("/{g}")
-async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> GroupAnswer:
+@router.patch("/{g}", response_model=GROUP)
+async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> object:
     """Update a group.
 
     A running turn keeps what it started with.
     """
     changes = body.model_dump(exclude_unset=True, exclude={"members"})
-    empty = [name for name in ("name", "pattern_type") if name in changes and changes[name] is None]
-    if empty:
-        raise InvalidInput(f"`{empty[0]}` cannot be null; leave it out to keep it")
+    require_values(changes, "name", "pattern_type")
     if changes.get("pattern_config", {}) is None:
         changes["pattern_config"] = {}
     members = None if body.members is None else _specs(body.members)
@@ -186,8 +144,8 @@ async def delete(g: str, home: ToWrite) -> None:
     await home.constellation.delete_group(g)
 
 
-@router.post("/{g}/members", status_code=201)
-async def add_member(g: str, body: MemberRequest, home: ToWrite) -> GroupAnswer:
+@router.post("/{g}/members", status_code=201, response_model=GROUP)
+async def add_member(g: str, body: MemberRequest, home: ToWrite) -> object:
     """Add a member to a group.
 
     It is asked after the others. One that is a member already is refused.
@@ -240,7 +198,7 @@ async def send(
     return await deliver(home, lambda constellation: constellation.submit_to_group(g, incoming), accept, prefer)
 
 
-@router.get("/{g}/messages", response_model=page_of(GroupMessage))
+@router.get("/{g}/messages", response_model=page_of(SAID))
 async def list_messages(g: str, home: ToRead, paging: PagedTexts) -> object:
     """List messages of a group.
 
@@ -254,18 +212,14 @@ async def list_messages(g: str, home: ToRead, paging: PagedTexts) -> object:
         group_runs.conversation, group.id, paging.one_more, before=before
     )
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
-    rows = [
-        GroupMessage(
-            key=one.key,
-            id=one.id,
-            turn_id=one.turn_id,
-            role="user" if one.agent_id is None else "assistant",
-            agent_id=one.agent_id,
-            agent=None if one.agent_id is None else names.get(one.agent_id),
-            sender=one.sender,
-            content=one.content or "",
-            created_at=one.created_at,
-        )
-        for one in said
-    ]
-    return paging.cut(rows, lambda row: str(row.key))
+    page = paging.cut(said, lambda one: str(one.key))
+    return {
+        **page,
+        "items": [{**one._asdict(), **_speaker(one, names), "content": one.content or ""} for one in page["items"]],
+    }
+
+
+def _speaker(said: GroupSaid, names: Mapping[str, str]) -> dict[str, Any]:
+    if said.agent_id is None:
+        return {"role": "user", "agent": None}
+    return {"role": "assistant", "agent": names.get(said.agent_id)}
