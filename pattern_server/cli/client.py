@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import ip_address
@@ -190,33 +190,24 @@ class Api:
             if not cursor or (most is not None and len(rows) >= most):
                 return rows[:most]
 
-    def events(
-        self, *below: str, body: object = None, after: int | None = None, key: str | None = None
-    ) -> AbstractAsyncContextManager[Events]:
-        """Return a stream of events: of a message just sent if there is a `body`, else of what is at the path."""
-        headers = {"Accept": "text/event-stream"}
-        if after is not None:
-            headers["Last-Event-ID"] = str(after)
-        if key is not None:
-            headers["Idempotency-Key"] = key
-        return self._stream("GET" if body is None else "POST", self.at(*below), body, headers)
-
     @asynccontextmanager
-    async def _stream(self, method: str, where: str, body: object, headers: Mapping[str, str]) -> AsyncIterator[Events]:
-        request = self.http.build_request(method, where, json=body, headers=dict(headers))
-        with _reaching_the_server():
-            answer = await self.http.send(request, stream=True)
-        try:
+    async def events(
+        self, *below: str, body: object = None, after: int | None = None, key: str | None = None
+    ) -> AsyncIterator[Events]:
+        """Yield a stream of events: of a message just sent if there is a `body`, else of what is at the path."""
+        given = {"Last-Event-ID": None if after is None else str(after), "Idempotency-Key": key}
+        headers = {"Accept": "text/event-stream", **{name: value for name, value in given.items() if value is not None}}
+        method = "GET" if body is None else "POST"
+        async with AsyncExitStack() as stack:
+            with _reaching_the_server():
+                streaming = self.http.stream(method, self.at(*below), json=body, headers=headers)
+                answer = await stack.enter_async_context(streaming)
             if answer.is_error:
                 await answer.aread()
                 raise failure(answer)
             events = Events(answer)
-            try:
-                yield events
-            finally:
-                await events.leave()
-        finally:
-            await answer.aclose()
+            stack.push_async_callback(events.leave)
+            yield events
 
     async def _answered(self, method: str, below: Sequence[str], **given: Any) -> httpx2.Response:
         with _reaching_the_server():
