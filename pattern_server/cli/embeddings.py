@@ -59,7 +59,7 @@ async def switch(
 ) -> ExitCode:
     """Switch to the model configured under [embeddings]. Until it is done, search uses the old vectors."""
     method, done = ("DELETE", "cancelled") if cancel else ("POST", "started")
-    return await _act(api, output, constellation, is_all=is_all, act=(method, "switch", done), wait=wait and not cancel)
+    return await _act(api, output, constellation, method, "switch", done, is_all=is_all, wait=wait and not cancel)
 
 
 @embeddings.add("rebuild", "-c home", runs=connected)
@@ -68,7 +68,7 @@ async def switch(
 @_wait
 async def rebuild(api: Api, output: Output, constellation: str | None, is_all: bool, wait: bool) -> ExitCode:
     """Check every text, and compute vectors that are missing or out of date."""
-    return await _act(api, output, constellation, is_all=is_all, act=("POST", "rebuild", "started"), wait=wait)
+    return await _act(api, output, constellation, "POST", "rebuild", "started", is_all=is_all, wait=wait)
 
 
 def _row(row: Json) -> Json:
@@ -113,10 +113,9 @@ def _explain(output: Output, row: Json) -> None:
 
 
 async def _act(
-    api: Api, output: Output, constellation: str | None, *, is_all: bool, act: tuple[str, str, str], wait: bool
+    api: Api, output: Output, constellation: str | None, method: str, what: str, done: str, *, is_all: bool, wait: bool
 ) -> ExitCode:
     """Request it for each chosen constellation; with --all, continue after one that refuses."""
-    method, what, done = act
     results: list[Json] = []
     for name in await _chosen(api, constellation, is_all=is_all):
         try:

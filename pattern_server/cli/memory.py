@@ -55,6 +55,9 @@ LENT_PERMISSIONS = click.Choice(["read_only", "append", "read_write"])
 INTERVAL_S = 30.0
 
 _VERSION = click.IntRange(min=0)
+_limit_option = click.option(
+    "--limit", "char_limit", type=click.IntRange(min=1), metavar="N", help="The maximum length in characters."
+)
 
 memory = PlainGroup("memory", help="Memory blocks: labelled texts and data that agents see and edit.")
 
@@ -128,9 +131,7 @@ async def show(kept: MemoryOf, output: Output, label: str, version: int | None) 
 @click.option("--schema", metavar="JSON|FILE", help="Its structure, such as '{\"List\": {}}'.  [default: text]")
 @click.option("--type", "block_type", type=TYPES, help="Where agents see it.  [default: core]")
 @click.option("--permission", type=PERMISSIONS, help="What agents may do with it.  [default: read_write]")
-@click.option(
-    "--limit", "char_limit", type=click.IntRange(min=1), metavar="N", help="The maximum length in characters."
-)
+@_limit_option
 @click.option("--description", metavar="TEXT", help="Its purpose; agents read this.")
 @click.option("--pinned", is_flag=True, default=None, help="Always show it to the agent, although it is not core.")
 async def create(
@@ -230,9 +231,7 @@ async def _changed(kept: MemoryOf, label: str, body_of: Callable[[Json], Json]) 
 @click.option("--description", metavar="TEXT", help="Its purpose; agents read this.")
 @click.option("--type", "block_type", type=TYPES, help="core is always shown; archival is only found by search.")
 @click.option("--permission", type=PERMISSIONS, help="What agents may do with it.")
-@click.option(
-    "--limit", "char_limit", type=click.IntRange(min=1), metavar="N", help="The maximum length in characters."
-)
+@_limit_option
 async def settings(kept: MemoryOf, output: Output, label: str, new_label: str | None, **given: Any) -> None:
     """Change the settings of the block LABEL; its content is not changed."""
     body = {name: value for name, value in {"label": new_label, **given}.items() if value is not None}

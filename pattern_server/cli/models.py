@@ -31,7 +31,7 @@ model = PlainGroup("model", help="Models: list them, test one, choose an agent's
 
 
 @model.add("list", runs=connected)
-async def list_all(api: Api, output: Output) -> ExitCode:
+async def list_all(api: Api, output: Output) -> None:
     """List the models of all providers, with window and price, whether they answer, and which agents use them.
 
     Every provider is asked which models it has, for at most 3 s.
@@ -54,7 +54,6 @@ async def list_all(api: Api, output: Output) -> ExitCode:
     for provider in said["items"]:
         if provider["trouble"]:
             output.note(f"{provider['name']}: {provider['trouble']}")
-    return DONE
 
 
 async def _users(api: Api) -> dict[str, list[str]]:
@@ -134,7 +133,7 @@ def notes(facts: Json) -> Iterator[str]:
     help="The constellation of the agent.  [default: the only one]",
 )
 @click.option("-a", "--agent", metavar="NAME", help="The agent.  [default: the default model is set]")
-async def set_model(api: Api, output: Output, name: str, constellation: str | None, agent: str | None) -> ExitCode:
+async def set_model(api: Api, output: Output, name: str, constellation: str | None, agent: str | None) -> None:
     """Set the model of an agent, or without one the default model, in pattern.toml. No restart is needed."""
     if agent is not None:
         provider, _slash, wanted = name.partition("/")
@@ -144,9 +143,8 @@ async def set_model(api: Api, output: Output, name: str, constellation: str | No
         changed = await home.call("PATCH", "agents", agent, body={"model_provider": provider, "model_name": wanted})
         output.result(changed, f"{changed['name']} uses {name} from its next turn on.")
         note_warnings(output, changed)
-        return DONE
+        return
     changed = await api.call("PUT", "models", "default", body={"model": name})
     output.result(changed, f"The default model is {name}. Agents that exist keep theirs; change one with -c and -a.")
     if why := changed["unusable"].get(changed["default_provider"]):
         output.note(why)
-    return DONE
