@@ -12,11 +12,11 @@ The last three are described where they are used: `models.routing`, `budgets.bud
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from functools import partial
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
@@ -24,7 +24,7 @@ from pattern_core.budgets.budget import TurnBudget
 from pattern_core.models.model import ReasoningEffort
 from pattern_core.models.routing import RoutingSettings, SplitName
 from pattern_core.rules.detectors import DetectorSettings, switched_off
-from pattern_core.validation import read, without_null
+from pattern_core.validation import names_in, read, without_null
 from pattern_db.columns import Json
 
 MessagePolicy = Literal["enqueue", "reject", "interrupt", "rollback", "steer"]
@@ -163,17 +163,10 @@ def settings_of(config: Mapping[str, Json], *, is_new: bool = False) -> AgentSet
     """
     if not config:
         return NO_SETTINGS
-    return read(_SETTINGS, without_null(config), _known, place="config", ignores_unknown=not is_new)
-
-
-def _known(place: Sequence[Any]) -> Collection[str]:
-    """Return the names that an object in a config may have; none of an object in a list."""
-    shape: Any = AgentSettings
-    for step in place:
-        shape = get_type_hints(shape).get(step) if is_dataclass(shape) else None
-    return [one.name for one in fields(shape)] if is_dataclass(shape) else []
+    return read(_SETTINGS, without_null(config), _KNOWN, place="config", ignores_unknown=not is_new)
 
 
 _SETTINGS = TypeAdapter(AgentSettings)
+_KNOWN = names_in(AgentSettings)
 KEYS = tuple(one.name for one in fields(AgentSettings))
 NO_SETTINGS = AgentSettings()

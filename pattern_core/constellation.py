@@ -23,7 +23,7 @@ from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailabl
 from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.groups.group import Group, Groups
-from pattern_core.groups.runs import GroupRuns, GroupServices
+from pattern_core.groups.runs import Accept, GroupRuns
 from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.ids import Ids
 from pattern_core.images import sweep_daily
@@ -36,7 +36,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
-from pattern_core.schedule.schedules import Accept, Schedules
+from pattern_core.schedule.schedules import Schedules
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
 from pattern_core.timers import Timers
@@ -117,7 +117,15 @@ class Constellation:
         wait_s = self.runtime.limits.room_wait_s
         async with trio.open_nursery() as nursery:
             self._actors = Actors(self._services, self.roster, nursery)
-            self._runs = GroupRuns(self._group_services(), nursery)
+            self._runs = GroupRuns(
+                journal=self._journal,
+                roster=self.roster,
+                limits=self.runtime.limits,
+                nursery=nursery,
+                wake_agent=self._actors.wake,
+                cancel_turn=lambda turn_id, reason: self.cancel(turn_id, reason=reason),
+                is_draining=self._services.is_draining,
+            )
             for agent_id in opened.agents_with_work:
                 self._actors.wake(agent_id)
             for group_id in opened.groups_with_work:
@@ -165,7 +173,7 @@ class Constellation:
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
-        self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.changed_outside)
+        self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.stored)
         self.schedules = Schedules(
             storage, self.roster, self.groups, self.timers, self.approvals, accepting=self._accepting
         )
@@ -198,17 +206,6 @@ class Constellation:
     def _stop_all(self) -> None:
         self._runs.cancel_all("halted")
         self._actors.cancel_all("halted")
-
-    def _group_services(self) -> GroupServices:
-        return GroupServices(
-            journal=self._journal,
-            roster=self.roster,
-            groups=self.groups,
-            limits=self.runtime.limits,
-            wake=self._actors.wake,
-            cancel=lambda turn_id, reason: self.cancel(turn_id, reason=reason),
-            is_draining=self._services.is_draining,
-        )
 
     def _forget(self, agent_id: str) -> None:
         self._actors.forget(agent_id)
@@ -288,7 +285,7 @@ class Constellation:
             PatternError: as `submit`.
         """
         self._check_open(incoming)
-        return await self._runs.submit(await self.groups.get(group), incoming)
+        return await self._runs.submit(group, incoming)
 
     def _check_open(self, incoming: IncomingMessage) -> None:
         if self.halt.current is not None:
@@ -345,8 +342,7 @@ class Constellation:
             raise Halted(self.halt.current)
         admission.check(incoming, self.runtime.limits)
         if isinstance(target, Group):
-            turn_id, accept = self._runs.accepting(target, incoming)
-            return turn_id, accept, partial(self._runs.wake, target.id)
+            return self._runs.accepting(target.id, incoming)
         arrival = self._arrival(incoming, target)
         limits = self.runtime.limits
         return (

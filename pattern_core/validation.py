@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -77,6 +78,18 @@ def read(adapter: TypeAdapter[T], value: object, known: Known, *, place: str = "
         raise InvalidInput("; ".join([*misfits[:MISFITS_MAX], *([f"and {more} more"] if more > 0 else [])])) from None
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{place or 'it'} is not JSON: {error}") from None
+
+
+def names_in(shape: Any) -> Known:  # Any: a type
+    """Return what returns the names of the fields of a dataclass, or of one within it."""
+
+    def known(place: Sequence[Any]) -> Collection[str]:
+        found = shape
+        for step in place:
+            found = get_type_hints(found).get(step) if is_dataclass(found) else next(iter(get_args(found)), None)
+        return [one.name for one in fields(found)] if is_dataclass(found) else []
+
+    return known
 
 
 def without_null(value: object) -> object:

@@ -34,19 +34,19 @@ class Report:
     bytes: int
 
 
-def hot_backup(connection: Connection, target: Path, *, overwrite: bool = False) -> Report:
+def hot_backup(connection: Connection, target: Path) -> Report:
     """Copy the database of `connection` to the file `target`, verified; other connections may write at the same time.
 
     The copy is the state at the call: it is made in one step, which reads one moment of the log, so writers neither
     wait nor make the copy start over. `target` appears only when it is complete, checked and on the disk.
 
     Raises:
-        RowConflict: `target` exists and `overwrite` is not set.
+        RowConflict: `target` exists.
         BackupInvalid: the copy does not pass its checks; the original may be damaged.
         BackupFailed: there is no room for the copy.
         StorageFailed: the disk failed.
     """
-    if target.exists() and not overwrite:
+    if target.exists():
         raise RowConflict(f"{target} already exists; choose another name")
     with translated(), files.temporary(target) as path:
         _copy(connection, path)

@@ -274,6 +274,52 @@ class Table(Generic[Row]):
         _refuse_unchanged(connection, missing)
 
 
+class NamedTable(Table[Row]):
+    """A table of what people create: its rows have an `id` and a name in the column `name_in`.
+
+    `noun` names a row that is missing: "agent {}".
+    """
+
+    def __init__(
+        self,
+        name: str,
+        row: type[Row],
+        noun: str,
+        *,
+        name_in: str = "name",
+        json: Sequence[str] = (),
+        types: Mapping[str, Callable[[Any], object]] | None = None,
+    ) -> None:
+        super().__init__(name, row, json=json, types=types)
+        self._noun, self._name_in = noun, name_in
+
+    def create(self, connection: Connection, row: Row) -> None:
+        """Add a row.
+
+        Raises:
+            apsw.ConstraintError: its name is in use, or a row that it names does not exist (translated to
+            `RowConflict`).
+        """
+        self.insert(connection, [row])
+
+    def get(self, connection: Connection, row_id: str) -> Row:
+        """Return the row with this id.
+
+        Raises:
+            RowNotFound: there is none.
+        """
+        return self.one(connection, "WHERE id = ?", (row_id,), self._noun.format(row_id))
+
+    def find(self, connection: Connection, id_or_name: str) -> Row:
+        """Return the row with this id or, if there is none, this name.
+
+        Raises:
+            RowNotFound: there is neither.
+        """
+        where = f"WHERE id = ?1 OR {self._name_in} = ?1 ORDER BY id = ?1 DESC LIMIT 1"
+        return self.one(connection, where, (id_or_name,), self._noun.format(id_or_name))
+
+
 def _refuse_unchanged(connection: Connection, missing: str) -> None:
     if connection.changes() == 0:
         raise RowNotFound(f"there is no {missing}")

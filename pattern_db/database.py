@@ -38,23 +38,21 @@ class DatabaseThreads:
         self._writers: SimpleQueue[Lane | None] = SimpleQueue()
         self._readers: SimpleQueue[Lane | None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=_serve, args=(queue,), name=f"database-{kind}-{number}", daemon=True)
+            (threading.Thread(target=_serve, args=(queue,), name=f"database-{kind}-{number}", daemon=True), queue)
             for queue, kind, count in ((self._writers, "write", writers), (self._readers, "read", readers))
             for number in range(count)
         ]
-        self._counts = {"write": writers, "read": readers}
 
     def __enter__(self) -> DatabaseThreads:
         self._token = trio.lowlevel.current_trio_token()
-        for thread in self._threads:
+        for thread, _queue in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for queue, count in ((self._writers, self._counts["write"]), (self._readers, self._counts["read"])):
-            for _number in range(count):
-                queue.put(None)
-        for thread in self._threads:
+        for _thread, queue in self._threads:
+            queue.put(None)  # ends one of its threads
+        for thread, _queue in self._threads:
             thread.join()
 
     def lane(self, connection: Connection, reopen: Callable[[], Connection], *, reader: bool = False) -> Lane:

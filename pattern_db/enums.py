@@ -24,6 +24,9 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
+SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)  # results of tools repeat texts that are stored elsewhere
+
+
 class BatchType(StrEnum):
     """What started a turn's batch of messages."""
 

@@ -56,7 +56,7 @@ class DataDirLock:
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def acquire(cls, directory: Path, *, url: str | None = None) -> DataDirLock:
+    def acquire(cls, directory: Path) -> DataDirLock:
         """Lock `<directory>/lock`, creating both if they are missing, without waiting.
 
         Raises:
@@ -76,7 +76,7 @@ class DataDirLock:
                 os.close(descriptor)
                 raise
             lock = cls(path, descriptor)
-            lock.announce(url)
+            lock.announce(None)
         return lock
 
     def announce(self, url: str | None) -> None:

@@ -16,11 +16,10 @@ import apsw
 
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
-from pattern_db.enums import Role, SearchKind
+from pattern_db.enums import SPOKEN, Role, SearchKind
 from pattern_db.search_terms import Term
 from pattern_db.vectors import SqlCondition
 
-SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)
 # Limits for similar words.
 LIKE_CHARS_MIN, PART_CHARS_MIN, LONGER_CHARS_MAX = 4, 5, 4
 LIKENESS_MIN = 0.75  # twice the number of common letters in the same order, divided by the letters of both
@@ -104,7 +103,8 @@ class _Place:
 
 _AGENTS = "(SELECT value FROM json_each(:agents))"
 _TAGS = "(SELECT value FROM json_each(:tags))"
-_NEVER = "0"
+# What nothing of a kind has, if its conditions do not say otherwise.
+_ABSENT = dict.fromkeys(("tags", "workspace", "sessions"), "0")
 _ROLES = {role.value: role for role in Role}  # a search creates 150 rows, and looking up an enumeration is slow
 _PLACES = {
     SearchKind.MESSAGE: _Place(
@@ -147,7 +147,6 @@ _PLACES = {
             "until": "b.updated_at < :until",
             "tags": f"EXISTS (SELECT 1 FROM json_each(b.metadata, '$.tags') WHERE value IN {_TAGS})",
             "workspace": "b.metadata ->> '$.workspace' = :workspace",
-            "sessions": _NEVER,
         },
     ),
     SearchKind.ARCHIVAL: _Place(
@@ -167,7 +166,6 @@ _PLACES = {
             "until": "a.created_at < :until",
             "tags": f"EXISTS (SELECT 1 FROM json_each(a.tags) WHERE value IN {_TAGS})",
             "workspace": "a.workspace = :workspace",
-            "sessions": _NEVER,
             "superseded": "(a.valid_to IS NULL OR a.valid_to > :now)",
         },
     ),
@@ -188,8 +186,6 @@ _PLACES = {
             "since": "p.created_at >= :since",
             "until": "p.created_at < :until",
             "tags": f"f.folder_id IN (SELECT id FROM folders WHERE name IN {_TAGS})",
-            "workspace": _NEVER,
-            "sessions": _NEVER,
         },
     ),
     SearchKind.SUMMARY: _Place(
@@ -208,9 +204,6 @@ _PLACES = {
             "agents": f"s.agent_id IN {_AGENTS}",
             "since": "s.ended_at >= :since",
             "until": "s.started_at < :until",
-            "tags": _NEVER,
-            "workspace": _NEVER,
-            "sessions": _NEVER,
         },
     ),
 }
@@ -349,17 +342,28 @@ def best(
 
 
 def rows(
-    connection: Connection, kind: SearchKind, numbers: Sequence[int], filters: Filters, limit: int = -1
+    connection: Connection,
+    kind: SearchKind,
+    among: Sequence[int] | Sequence[str],
+    filters: Filters,
+    limit: int = -1,
 ) -> dict[int, Row]:
-    """Return the first `limit` of the rows that match the filters (-1: all), by number; later ones are not read.
-    Tombstones and inactive blocks never match.
+    """Return the first `limit` of the rows `among` (numbers, or refs) that match the filters (-1: all), by number;
+    later ones are not read. Tombstones and inactive blocks never match.
     """
-    return _rows(connection, kind, _PLACES[kind].row, numbers, filters, limit)
-
-
-def rows_of_refs(connection: Connection, kind: SearchKind, refs: Sequence[str], filters: Filters) -> dict[int, Row]:
-    """Return the rows with these refs that match the filters, by number."""
-    return _rows(connection, kind, _PLACES[kind].ref, refs, filters)
+    if not among:
+        return {}
+    # A cross join reads the values in their order. An ORDER BY would sort all of them first.
+    place = _PLACES[kind]
+    column = place.ref if isinstance(among[0], str) else place.row
+    allowed, values = _allowed(kind, filters)
+    found = _query(
+        connection,
+        f"SELECT {place.row}, {place.details} FROM json_each(:among) CROSS JOIN {place.tables} ON {column} = value"
+        f" WHERE {allowed} LIMIT :limit",
+        {**values, "among": to_json(list(among)), "limit": limit},
+    )
+    return {values[0]: _row(kind, values) for values in found}
 
 
 def sample(connection: Connection, count: int) -> list[Row]:
@@ -446,7 +450,7 @@ def _source(kind: SearchKind, term: Term) -> tuple[str, dict[str, Json]]:
 
 def _allowed(kind: SearchKind, filters: Filters) -> tuple[str, dict[str, Json]]:
     """Return the condition for the filters on the place's tables, and its values."""
-    conditions = _PLACES[kind].conditions
+    conditions = {**_ABSENT, **_PLACES[kind].conditions}
     values: dict[str, Json] = {
         "agents": _array(filters.agents),
         "roles": _array(filters.roles),
@@ -470,28 +474,6 @@ def _query(connection: Connection, sql: str, values: Mapping[str, Json]) -> list
 
 def _array(values: Sequence[str] | None) -> str | None:
     return None if values is None else to_json(list(values))
-
-
-def _rows(
-    connection: Connection,
-    kind: SearchKind,
-    column: str,
-    among: Sequence[int] | Sequence[str],
-    filters: Filters,
-    limit: int = -1,
-) -> dict[int, Row]:
-    if not among:
-        return {}
-    # A cross join reads the values in their order. An ORDER BY would sort all of them first.
-    place = _PLACES[kind]
-    allowed, values = _allowed(kind, filters)
-    found = _query(
-        connection,
-        f"SELECT {place.row}, {place.details} FROM json_each(:among) CROSS JOIN {place.tables} ON {column} = value"
-        f" WHERE {allowed} LIMIT :limit",
-        {**values, "among": to_json(list(among)), "limit": limit},
-    )
-    return {values[0]: _row(kind, values) for values in found}
 
 
 def _row(kind: SearchKind, values: tuple[Json, ...]) -> Row:

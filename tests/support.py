@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from pattern_core.agents import Agent, AgentSpec
+from pattern_core.approvals import Approval, ApprovalAnswer
 from pattern_core.budgets.budget import Budget
 from pattern_core.constellation import Constellation
 from pattern_core.events import Event, read
@@ -68,15 +69,25 @@ class Running:
         )
         return await self.constellation.roster.create(spec, author=USER)
 
-    async def submit(self, content: str, agent: str = "ada", *, key: str | None = None) -> str:
-        """Send a message and return the id of its turn."""
-        incoming = IncomingMessage(agent_id=agent, content=content, sender=USER, idempotency_key=key)
+    async def submit(self, content: str, agent: str = "ada", *, key: str | None = None, **fields: Any) -> str:
+        """Send a message and return the id of its turn; `fields` are the message's others."""
+        incoming = IncomingMessage(agent_id=agent, content=content, idempotency_key=key, **{"sender": USER, **fields})
         return (await self.constellation.submit(incoming)).turn_id
 
-    async def say(self, content: str, agent: str = "ada") -> TurnView:
-        """Send a message and wait for the end of its turn; fails rather than hang."""
+    async def wait(self, turn_id: str) -> TurnView:
+        """Wait until a turn has ended or waits for a person; fails rather than hang."""
         with trio.fail_after(PATIENCE_S):
-            return await self.constellation.wait(await self.submit(content, agent))
+            return await self.constellation.wait(turn_id)
+
+    async def say(self, content: str, agent: str = "ada") -> TurnView:
+        """Send a message and wait for the end of its turn."""
+        return await self.wait(await self.submit(content, agent))
+
+    async def answer(self, **said: Any) -> Approval:
+        """Answer the only open question: yes, unless `said` is something else."""
+        [question] = await self.constellation.approvals.list(9)
+        given = ApprovalAnswer(**{"approve": True, "by": USER, **said})
+        return await self.constellation.approvals.decide(question.id, given)
 
     async def events(self, turn_id: str | None = None, *, after: int = 0) -> list[Event]:
         """What is stored, complete, oldest first; of one turn if given."""
@@ -158,6 +169,13 @@ async def _opened(path: Path | None) -> AsyncIterator[Database]:
                 yield database
 
 
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until it holds; fails rather than hang."""
+    with trio.fail_after(PATIENCE_S):
+        while not holds():
+            await trio.sleep(0.01)
+
+
 def last_words(request: ModelRequest) -> str:
     """All that the newest message of a request shows: notes, words, the content of results."""
     parts = request.messages[-1].parts
@@ -201,6 +219,11 @@ async def on_file(path: Path, threads: DatabaseThreads) -> Database:
 def rows(connection: Connection, sql: str, *values: str | int | bytes | None) -> list[tuple[object, ...]]:
     """All rows of a query, for `database.read(rows, "SELECT …")`."""
     return list(connection.execute(sql, values))
+
+
+async def statuses(database: Database) -> list[object]:
+    """The statuses of all calls, in order."""
+    return [status for (status,) in await database.read(rows, "SELECT status FROM effect ORDER BY turn, step, call")]
 
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False)

@@ -142,30 +142,27 @@ COORDINATION = Addition(
     files={
         "pattern_core/groups/coordinations/dummy.py": '''
 from dataclasses import dataclass
-from pattern_core.groups.coordination import CommonConfig, Coordination, Room
+from pattern_core.groups.coordination import Coordination, Room
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DummyConfig(CommonConfig):
+class Dummy(Coordination):
     """It has nothing to configure."""
 
-async def run(room: Room, config: DummyConfig) -> str:
-    """Ask nobody."""
-    return "done"
-
-COORDINATION = Coordination(DummyConfig, run)
+    async def run(self, room: Room) -> str:
+        """Ask nobody."""
+        return "done"
 '''
     },
     table="pattern_core/groups/coordinations/__init__.py",
     replacements={
-        "    debate,\n": "    debate,\n    dummy,\n",
-        '        "debate": debate.COORDINATION,\n': '        "debate": debate.COORDINATION,\n'
-        '        "dummy": dummy.COORDINATION,\n',
+        "import Debate\n": "import Debate\nfrom pattern_core.groups.coordinations.dummy import Dummy\n",
+        '        "debate": Debate,\n': '        "debate": Debate,\n        "dummy": Dummy,\n',
     },
     proof="""
 import trio
 from pattern_core.groups.group import coordination_of
-coordination, config = coordination_of("dummy", {"max_turns": 3})
-assert (trio.run(coordination.run, None, config), config.max_turns) == ("done", 3)
+coordination = coordination_of("dummy", {"max_turns": 3})
+assert (trio.run(coordination.run, None), coordination.max_turns) == ("done", 3)
 """,
 )
 ROUTE = Addition(

@@ -21,7 +21,7 @@ import pytest
 
 from pattern_core.agent_settings import MessagePolicy, Strategy
 from pattern_core.embeddings.providers import EMBEDDERS
-from pattern_core.memory.templates import TEMPLATES
+from pattern_core.memory.block import TEMPLATES
 from pattern_core.models.providers import PROVIDERS
 from pattern_db.enums import BlockType, EffectClass, Permission
 from pattern_server.cli.output import SKIPPED

@@ -1,14 +1,18 @@
-"""What `make` installs, and when: with stand-ins for Python, pip and uv that write down how they were called."""
+"""What `make` installs, and when, with stand-ins for Python, pip and uv that write down how they were called; and what
+`make check` runs.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests import check
 from tests.sources import ROOT
 
 # `-m venv DIR` puts the same script there, as python and as pattern; everything else is written down.
@@ -22,8 +26,6 @@ esac
 """
 UV = '#!/bin/sh\necho "uv $*" >> calls\nexit $UV_EXIT\n'
 PIP = "python -m pip install --quiet --quiet --disable-pip-version-check --no-compile"
-
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 
 
 class Clone:
@@ -61,6 +63,8 @@ class Clone:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Clone:
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
     return Clone(tmp_path)
 
 
@@ -97,3 +101,15 @@ def test_uv_installs_where_it_is_present_and_pip_where_it_fails(clone: Clone) ->
 def test_no_recipe_names_an_index() -> None:
     recipes = [line for line in (ROOT / "Makefile").read_text().splitlines() if not line.startswith("#")]
     assert [line for line in recipes if "index" in line or "find-links" in line] == []
+
+
+def test_an_unknown_check_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.main(["format", "speling"]) == 2
+    assert "no check speling" in capsys.readouterr().err
+
+
+def test_every_tool_comes_with_the_developers_dependencies() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = " ".join(project["optional-dependencies"]["dev"])
+    used = {command[0] for one in check.CHECKS.values() for command in one.commands}
+    assert all(tool in wanted for tool in used)

@@ -62,7 +62,7 @@ EXEMPT: dict[str, tuple[str, str]] = {
         "retell, beside",
         "the instructions for summaries were tried on real models",
     ),
-    "pattern_core/memory/templates.py": ("told, everybody", "models read these texts"),
+    "pattern_core/memory/block.py": ("told, everybody", "models read these texts"),
     "pattern_core/models/providers/embedded.py": ("whose", "people's own words, which the rules look for"),
     "pattern_core/prompts/build.py": ("stands, nobody", "the guide of small models was tried on real ones"),
     "pattern_core/tools/builtin/block.py": ("in view", "models read the description and the results"),

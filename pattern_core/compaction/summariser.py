@@ -233,8 +233,7 @@ class Summariser:
         if so_far:
             before = [_BEFORE, clip(inside(so_far), 2 * self.summary_tokens), _MERGE if merge else _CONTINUE]
         # An answer may be twice as long as a summary, since some models think first or write too much. A vendor refuses
-        # a
-        # request for more than the longest answer of its model.
+        # a request for more than the longest answer of its model.
         output_max = self.models.facts(self.provider, self.model).output_max
         request = ModelRequest(
             model=self.model,

@@ -1,27 +1,38 @@
 """What all coordinations share: the members, the way to ask them, and the common settings.
 
-A coordination is one async function of a `Room` and its config. It acts only through `Room`. Its decisions depend only
-on the message, the members, the state that the group's last turn stored, `Room.random` and the answers. So a restart
-repeats its decisions: members that were asked before are not asked again, their stored answers are read.
+A coordination is a class of settings. Its `run` acts only through a `Room`. Its decisions depend only on the message,
+the members, the state that the group's last turn stored, `Room.random` and the answers. So a restart repeats its
+decisions: members that were asked before are not asked again, their stored answers are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, AliasChoices, Field
 
 from pattern_core.errors import PatternError
 from pattern_core.ids import Randomness
+from pattern_db.tables import groups
 
 OBSERVER = "observer"
+DEADLINE_S = 3_600.0
 UNAVAILABLE = "unavailable"
 OnError = Literal["fail", "skip"]
 Context = Literal["shared", "task_only"]
+Member = groups.Member
 
-C = TypeVar("C", bound="CommonConfig")
+
+class _Name(str):
+    """A value of a setting that names a member: its id or name."""
+
+    __slots__ = ()
+
+
+MemberName = Annotated[str, AfterValidator(_Name)]
 
 
 class MemberFailed(PatternError):
@@ -39,18 +50,6 @@ class NoMember(PatternError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A member as it was when the group's turn started."""
-
-    id: str
-    name: str
-    role: str | None = None
-    domain: str | None = None
-    capabilities: tuple[str, ...] = ()
-    is_active: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """A member's answer. `status` is that of its turn, or `unavailable` if it could not be asked."""
 
@@ -63,23 +62,6 @@ class Answer:
     def is_whole(self) -> bool:
         """Whether the member answered."""
         return self.status == "completed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommonConfig:
-    """The settings that every coordination has.
-
-    `context` is what a member is shown of what the others said since it was last asked. `on_member_error` says whether
-    a member that fails ends the group's turn or is left out, after `retries` further attempts and `fallback`, the
-    member that is asked instead. A turn asks members at most `max_turns` times and lasts at most `deadline_s` seconds.
-    """
-
-    context: Context = "shared"
-    on_member_error: OnError = "fail"
-    retries: Annotated[int, Field(ge=0, le=10)] = 0
-    fallback: str | None = None
-    max_turns: Annotated[int, Field(ge=1, le=1_000)] = 50
-    deadline_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)] = 3_600.0
 
 
 class Question(NamedTuple):
@@ -105,7 +87,7 @@ class Room:
     members: Sequence[Member]
     state: dict[str, Any]
     random: Randomness
-    config: CommonConfig
+    config: Coordination
     ask_once: Callable[[Sequence[Question], bool], Awaitable[list[Answer]]]
     tell: Callable[[str, Mapping[str, object]], None]
 
@@ -158,52 +140,66 @@ class Room:
             answers[place] = answer
         return answers
 
-    async def race(self, questions: Sequence[Question]) -> Answer | None:
-        """Ask members at the same time; return the first answer, if there is one. The others are cancelled, and have
-        ended when this returns.
-        """
-        whole = [answer for answer in await self.ask_once(questions, True) if answer.is_whole]
-        # Two may have answered at the same moment. Their rows decide, so that a restart finds the same winner.
-        return min(whole, key=lambda answer: (answer.ended_at, answer.member.id), default=None)
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordination(ABC):
+    """A way to work together, as it is configured. These are the settings that every one has.
 
-def no_trouble(_config: Any, _members: Sequence[Member]) -> list[str]:
-    """Return no problems."""
-    return []
-
-
-class Coordination(Generic[C]):
-    """A way to work together: its config, the function that runs it (it returns the group's answer), the function that
-    returns why a config cannot run with these members, as sentences that say how to fix it, and the plan and message
-    of the schedule by which the group works by itself, if it does.
+    `context` is what a member is shown of what the others said since it was last asked. `on_member_error` says whether
+    a member that fails ends the group's turn or is left out, after `retries` further attempts and `fallback`, the
+    member that is asked instead. A turn asks members at most `max_turns` times and lasts at most `deadline_s` seconds.
     """
 
-    def __init__(
-        self,
-        config: type[C],
-        run: Callable[[Room, C], Awaitable[str]],
-        trouble: Callable[[C, Sequence[Member]], list[str]] = no_trouble,
-        schedule_of: Callable[[C], dict[str, Any]] | None = None,
-    ) -> None:
-        self.adapter = TypeAdapter(config)
-        self.run = run
-        self.trouble = trouble
-        self.schedule_of = schedule_of
-        self._config = config
+    context: Context = "shared"
+    on_member_error: OnError = "fail"
+    retries: Annotated[int, Field(ge=0, le=10)] = 0
+    fallback: MemberName | None = None
+    max_turns: Annotated[int, Field(ge=1, le=1_000)] = 50
+    deadline_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)] = DEADLINE_S
 
-    def known(self, place: Sequence[Any]) -> Collection[str]:
-        """Return the names of the fields of the config, or of an object in it."""
-        shape: Any = self._config
-        for step in place:
-            shape = get_type_hints(shape).get(step) if is_dataclass(shape) else None
-        return [one.name for one in fields(shape)] if is_dataclass(shape) else []
+    @abstractmethod
+    async def run(self, room: Room) -> str:
+        """Ask members; return the group's answer.
+
+        Raises:
+            PatternError: it cannot run, or a member failed.
+        """
+
+    def trouble(self, members: Sequence[Member]) -> Sequence[str]:
+        """Return why it cannot run with these members: sentences that say how to fix it. Names are checked before."""
+        return ()
+
+    def own_plan(self) -> dict[str, Any] | None:
+        """Return plan and message of the schedule by which the group works by itself, if it does."""
+        return None
 
 
-def check_names(names: Sequence[str], members: Sequence[Member], place: str) -> list[str]:
-    """Return a sentence for each name that is not a member's id or name."""
+def also_spelled(name: str, original: str) -> Any:  # Any: pydantic's description of a field
+    """Return that a setting may be given by `name` or by its name in the original."""
+    return Field(validation_alias=AliasChoices(name, original))
+
+
+def strangers(config: Coordination, members: Sequence[Member]) -> list[str]:
+    """Return a sentence for each member that a config names and the group does not have."""
     known = {one for member in members for one in (member.id, member.name)}
     return [
         f"`{place}` names {name!r}, which is not a member of the group; add it first"
-        for name in names
+        for place, name in _names(config, ())
         if name not in known
     ]
+
+
+def _names(value: object, place: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield the names of members in a config, each with its place; that of a name in a list is the list."""
+    if isinstance(value, _Name):
+        yield ".".join(place), value
+    elif is_dataclass(value):
+        for one in fields(value):
+            yield from _names(getattr(value, one.name), (*place, one.name))
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _names(key, place)
+            yield from _names(one, (*place, key))
+    elif isinstance(value, tuple):
+        for number, one in enumerate(value):
+            yield from _names(one, place if isinstance(one, str) else (*place, str(number)))

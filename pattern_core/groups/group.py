@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
-from pattern_core.agents import Agent, Roster
+from pydantic import TypeAdapter
+
+from pattern_core.agents import Roster
 from pattern_core.errors import Conflict, InvalidInput, NotFound
-from pattern_core.groups.coordination import OBSERVER, CommonConfig, Coordination, Member
+from pattern_core.groups.coordination import OBSERVER, Coordination, strangers
 from pattern_core.groups.coordinations import COORDINATIONS
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import check_plain
-from pattern_core.validation import read, without_null
+from pattern_core.validation import names_in, read, without_null
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import RowConflict, RowNotFound
-from pattern_db.tables import agents, groups
+from pattern_db.tables import groups
+from pattern_db.tables.groups import GroupRow, Member
 
-GroupRow = groups.GroupRow  # a group as it is stored
 NAME_CHARS_MAX = 100
 MEMBERS_MAX = 100
 ROLES = ("regular", "supervisor", OBSERVER, "specialist")
@@ -35,21 +38,15 @@ class MemberSpec(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """A group with its members, in order."""
+class Group(GroupRow):
+    """A group with its members, in order, as they are when it is read."""
 
-    row: GroupRow
-    members: Sequence[Member]
-
-    @property
-    def id(self) -> str:
-        """The group's id."""
-        return self.row.id
+    members: Sequence[Member] = ()
 
     @property
-    def name(self) -> str:
-        """The group's name."""
-        return self.row.name
+    def workers(self) -> list[Member]:
+        """The members that can be asked: all but observers."""
+        return [one for one in self.members if one.role != OBSERVER]
 
 
 Follow: TypeAlias = Callable[[Group, dict[str, Json] | None, UnitOfWork], Awaitable[None]]
@@ -72,10 +69,7 @@ class Groups:
         Raises:
             NotFound: there is none.
         """
-        try:
-            return await self._storage.database.read(_read, id_or_name)
-        except RowNotFound:
-            raise NotFound(f"there is no group {id_or_name!r} in this constellation") from None
+        return await self._storage.database.read(read_group, id_or_name)
 
     async def all(self) -> list[Group]:
         """Return all groups, by name."""
@@ -98,7 +92,7 @@ class Groups:
             Conflict: the name is taken.
         """
         now = self._storage.now()
-        row = GroupRow(
+        group = Group(
             id=self._storage.ids.new("group"),
             name=name.strip(),
             description=description,
@@ -106,8 +100,9 @@ class Groups:
             pattern_config=dict(pattern_config or {}),
             created_at=now,
             updated_at=now,
+            members=await self._found(members),
         )
-        return await self._store(row, await self._rows(row.id, members), groups.create, "group.created")
+        return await self._store(group, groups.create, "group.created")
 
     async def update(
         self, id_or_name: str, changes: Mapping[str, Any], *, members: Sequence[MemberSpec] | None = None
@@ -120,10 +115,9 @@ class Groups:
         group = await self.get(id_or_name)
         if "name" in changes:
             changes = {**changes, "name": str(changes["name"]).strip()}
-        row = replace(group.row, **changes, updated_at=self._storage.now())
-        kept = await self._storage.database.read(groups.members, group.id)
-        rows = kept if members is None else await self._rows(group.id, members, kept)
-        return await self._store(row, rows, groups.update, "group.changed")
+        found = group.members if members is None else await self._found(members)
+        group = replace(group, **changes, members=found, updated_at=self._storage.now())
+        return await self._store(group, groups.update, "group.changed")
 
     async def delete(self, group: Group) -> None:
         """Delete a group with its conversation; what its members said stays in theirs.
@@ -136,103 +130,74 @@ class Groups:
             work.event("group.deleted", {"group_id": group.id, "name": group.name})
         self._on_change()
 
-    async def _rows(
-        self, group_id: str, members: Sequence[MemberSpec], kept: Sequence[groups.MemberRow] = ()
-    ) -> list[groups.MemberRow]:
-        joined = {row.agent_id: row.joined_at for row in kept}
-        found: list[groups.MemberRow] = []
-        for ordinal, one in enumerate(members):
+    async def _found(self, members: Sequence[MemberSpec]) -> list[Member]:
+        found: dict[str, Member] = {}
+        for one in members:
             if one.role is not None and one.role not in ROLES:
                 raise InvalidInput(f"a member's role is one of {', '.join(ROLES)}, not {one.role!r}")
             agent = await self._roster.get(one.agent_id)
-            if any(row.agent_id == agent.id for row in found):
+            if agent.id in found:
                 raise InvalidInput(f"{agent.name} is named twice; an agent is a member once")
-            found.append(
-                groups.MemberRow(
-                    group_id=group_id,
-                    agent_id=agent.id,
-                    ordinal=ordinal,
-                    role=one.role,
-                    domain=one.domain,
-                    capabilities=one.capabilities,
-                    joined_at=joined.get(agent.id, self._storage.now()),
-                )
-            )
-        return found
+            is_active = agent.status is AgentStatus.ACTIVE
+            found[agent.id] = Member(agent.id, agent.name, one.role, one.domain, one.capabilities, is_active)
+        return [*found.values()]
 
-    async def _store(self, row: GroupRow, rows: Sequence[groups.MemberRow], store: Any, event: str) -> Group:
-        if not 0 < len(check_plain(row.name, "a group's name")) <= NAME_CHARS_MAX:
+    async def _store(self, group: Group, store: Callable[[Connection, GroupRow], None], event: str) -> Group:
+        if not 0 < len(check_plain(group.name, "a group's name")) <= NAME_CHARS_MAX:
             raise InvalidInput(f"a group's name has 1 to {NAME_CHARS_MAX} characters")
-        if len(rows) > MEMBERS_MAX:
-            raise InvalidInput(f"a group has at most {MEMBERS_MAX} members, and these are {len(rows)}")
-        group = Group(row=row, members=members_of(rows, {one.id: one for one in await self._roster.all()}))
-        coordination, config = coordination_of(row.pattern_type, row.pattern_config, is_new=True)
-        if trouble := coordination.trouble(config, [one for one in group.members if one.role != OBSERVER]):
+        if len(group.members) > MEMBERS_MAX:
+            raise InvalidInput(f"a group has at most {MEMBERS_MAX} members, and these are {len(group.members)}")
+        coordination = coordination_of(group.pattern_type, group.pattern_config, is_new=True)
+        if trouble := [*strangers(coordination, group.workers), *coordination.trouble(group.workers)]:
             raise InvalidInput("; ".join(trouble))
         work = UnitOfWork()
-        work.store(store, row)
-        work.store(groups.replace_members, row.id, rows)
-        work.event(event, {"group_id": row.id, "name": row.name})
+        work.store(store, group)
+        work.store(groups.replace_members, group.id, group.members, group.updated_at)
+        work.event(event, {"group_id": group.id, "name": group.name})
         if self.follow is not None:
-            plan = None if coordination.schedule_of is None else coordination.schedule_of(config)
-            await self.follow(group, plan, work)
+            await self.follow(group, coordination.own_plan(), work)
         try:
             await self._storage.commit(work)
         except RowConflict:
-            raise Conflict(f"the name {row.name!r} is taken by another group; choose another one") from None
+            raise Conflict(f"the name {group.name!r} is taken by another group; choose another one") from None
         self._on_change()
         return group
 
 
-def coordination_of(
-    pattern_type: str, pattern_config: Mapping[str, Json], *, is_new: bool = False
-) -> tuple[Coordination[Any], CommonConfig]:
-    """Return a coordination with its config; fields that a newer version stored are ignored, unless it `is_new`.
+def coordination_of(pattern_type: str, pattern_config: Mapping[str, Json], *, is_new: bool = False) -> Coordination:
+    """Return a configured coordination; fields that a newer version stored are ignored, unless it `is_new`.
 
     Raises:
         InvalidInput: there is no such coordination, or a value is invalid.
     """
-    coordination = COORDINATIONS.get(pattern_type)
-    if coordination is None:
+    kind = COORDINATIONS.get(pattern_type)
+    if kind is None:
         raise InvalidInput(f"there is no pattern {pattern_type!r}; there are {', '.join(COORDINATIONS)}")
-    config = read(
-        coordination.adapter,
-        without_null(dict(pattern_config)),
-        coordination.known,
-        place="pattern_config",
-        ignores_unknown=not is_new,
-    )
-    return coordination, config
+    value, known = without_null(dict(pattern_config)), names_in(kind)
+    return read(_adapter(kind), value, known, place="pattern_config", ignores_unknown=not is_new)
 
 
-def members_of(rows: Sequence[groups.MemberRow], agents: Mapping[str, Agent]) -> list[Member]:
-    """Return the members, with the names and the status of their agents."""
-    return [
-        Member(
-            id=row.agent_id,
-            name=agents[row.agent_id].name,
-            role=row.role,
-            domain=row.domain,
-            capabilities=tuple(row.capabilities),
-            is_active=agents[row.agent_id].status is AgentStatus.ACTIVE,
-        )
-        for row in rows
-        if row.agent_id in agents
-    ]
+@cache
+def _adapter(kind: type[Coordination]) -> TypeAdapter[Coordination]:
+    return TypeAdapter(kind)
 
 
-def _read(connection: Connection, id_or_name: str) -> Group:
-    row = groups.find(connection, id_or_name)
-    return Group(
-        row=row,
-        members=members_of(groups.members(connection, row.id), {one.id: one for one in agents.list_all(connection)}),
-    )
+def read_group(connection: Connection, id_or_name: str) -> Group:
+    """Return the group with this id or name.
+
+    Raises:
+        NotFound: there is none.
+    """
+    try:
+        return _with_members(connection, groups.find(connection, id_or_name))
+    except RowNotFound:
+        raise NotFound(f"there is no group {id_or_name!r} in this constellation") from None
 
 
 def _read_all(connection: Connection) -> list[Group]:
-    known = {one.id: one for one in agents.list_all(connection)}
-    rows = groups.members(connection)
-    return [
-        Group(row=row, members=members_of([one for one in rows if one.group_id == row.id], known))
-        for row in groups.list_all(connection)
-    ]
+    return [_with_members(connection, row) for row in groups.list_all(connection)]
+
+
+def _with_members(connection: Connection, row: GroupRow) -> Group:
+    stored = {one.name: getattr(row, one.name) for one in fields(row)}
+    return Group(**stored, members=groups.members(connection, row.id))

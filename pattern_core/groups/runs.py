@@ -17,11 +17,10 @@ import json
 import logging
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import trio
 from pydantic import TypeAdapter
@@ -38,15 +37,15 @@ from pattern_core.errors import (
     PatternError,
 )
 from pattern_core.events import Draft, Event, append, ended
-from pattern_core.groups.coordination import OBSERVER, UNAVAILABLE, Answer, CommonConfig, Member, Question, Room
-from pattern_core.groups.group import Group, Groups, coordination_of
+from pattern_core.groups.coordination import DEADLINE_S, UNAVAILABLE, Answer, Question, Room
+from pattern_core.groups.group import Group, coordination_of, read_group
 from pattern_core.ids import seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Image, Text
 from pattern_core.turns import admission
 from pattern_core.turns.admission import DIGEST_BYTES, RETRY_AFTER_S, Arrival, IncomingMessage, Ticket
-from pattern_core.turns.state import Ending, cancelled
+from pattern_core.turns.state import COMPLETED, Ending, cancelled
 from pattern_core.untrusted import plain
 from pattern_db.columns import iso, to_json, unix_ms
 from pattern_db.connection import Connection
@@ -64,6 +63,8 @@ LINES_KEPT = 50  # last messages of a group; a member is shown those that it has
 SHOWN_CHARS = 8_000  # of others' messages since a member was last asked; the oldest are left out
 POLICIES = (None, "enqueue", "reject", "interrupt")
 
+Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
+
 
 class Line(NamedTuple):
     """A message in a group: the key of its turn, the speaker's id and name, and the text."""
@@ -74,93 +75,74 @@ class Line(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlan:
-    """What determines a run, as it was when the turn started: the group's name, coordination, config, state and
-    members.
-    """
-
-    name: str
-    pattern_type: str
-    pattern_config: dict[str, Any]
-    state: dict[str, Any]
-    members: tuple[Member, ...]
-
-
-_PLANS = TypeAdapter(RunPlan)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Running:
-    """A running turn of a group. `stop_reason` says why it is to be cancelled; None if the server stops."""
+class _Open(NamedTuple):
+    """A turn that has not ended, its run, and what it has asked."""
 
     row: TurnRow
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    stop_reason: str | None = None
+    run: RunRow
+    asked: Sequence[MemberTurn]
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupServices:
-    """What runs need of the constellation. `wake` makes an agent check its inbox, `cancel` cancels a turn."""
+_PLANS = TypeAdapter(Group)  # a run's plan is its group as it was when the turn started
+_NOT_STORED = {"id": "", "created_at": "", "updated_at": ""}  # in plans of older versions
+
+
+@dataclass(eq=False, kw_only=True)
+class GroupRuns:
+    """The turns of all groups of one constellation. `nursery` is the constellation's own. `wake_agent` makes an agent
+    check its inbox, `cancel_turn` cancels a member's turn.
+    """
 
     journal: Journal
     roster: Roster
-    groups: Groups
     limits: Limits
-    wake: Callable[[str], None]
-    cancel: Callable[[str, str], Awaitable[object]]
+    nursery: trio.Nursery
+    wake_agent: Callable[[str], None]
+    cancel_turn: Callable[[str, str], Awaitable[object]]
     is_draining: Callable[[], bool]
-
-
-class GroupRuns:
-    """The turns of all groups of one constellation. `nursery` is the constellation's own."""
-
-    def __init__(self, services: GroupServices, nursery: trio.Nursery) -> None:
-        self._services = services
-        self._journal = services.journal
-        self._nursery = nursery
-        self._awake: dict[str, bool] = {}  # group id → whether there may be another turn
-        self._running: dict[str, _Running] = {}  # by turn id
-        self._fresh: set[str] = set()  # turns that were started when they were accepted, and do not run yet
-        self._said: OrderedDict[str, Sequence[Line]] = OrderedDict()  # by group id
-        self._rest = trio.lowlevel.ParkingLot()
+    _awake: dict[str, bool] = field(default_factory=dict)  # group id → whether there may be another turn
+    _running: dict[str, _Run] = field(default_factory=dict)  # by turn id
+    _said: OrderedDict[str, Sequence[Line]] = field(default_factory=OrderedDict)  # by group id
+    _rest: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
 
     @property
     def is_idle(self) -> bool:
         """Whether no group is busy."""
         return not self._awake
 
-    async def submit(self, group: Group, incoming: IncomingMessage) -> Ticket:
-        """Accept a message for a group; return once it is on disk.
+    async def submit(self, group: str, incoming: IncomingMessage) -> Ticket:
+        """Accept a message for a group (by id or name); return once it is on disk.
 
         Raises:
+            NotFound: there is no such group.
             InvalidInput: the policy is none that a group has.
             Conflict: the group is busy, and the policy is `reject`.
             IdempotencyMismatch: the key was used for another message.
             Overloaded: too many messages wait for the group.
         """
-        turn_id, accept = self.accepting(group, incoming)
-        ticket = await self._journal.commit(accept)
-        if incoming.policy == "interrupt" and not ticket.is_replay:
-            for running in self._running.values():
-                if running.row.group_id == group.id and running.row.id != turn_id:
-                    await self._services.cancel(running.row.id, "superseded")
-        self.wake(group.id)
+        _turn_id, accept, wake = self.accepting(group, incoming)
+        ticket = await self.journal.commit(accept)
+        wake()
+        if ticket.stops is not None:
+            await self.cancel_turn(*ticket.stops)
         return ticket
 
-    def accepting(
-        self, group: Group, incoming: IncomingMessage
-    ) -> tuple[str, Callable[[Connection], tuple[Ticket, list[Event]]]]:
-        """Return the id of a message's turn, and the function that accepts it in a transaction; then `wake` the group.
+    def accepting(self, group: str, incoming: IncomingMessage) -> tuple[str, Accept, Callable[[], None]]:
+        """Return the id of a message's turn, what accepts it in a transaction, and what wakes the group after it.
 
         Raises:
             InvalidInput: the policy is none that a group has.
         """
         if incoming.policy not in POLICIES:
             raise InvalidInput(f"a group has no policy {incoming.policy!r}; use enqueue, reject or interrupt")
-        turn = self._new_turn(group.id, incoming)
+        turn_id, seed, now = self.journal.ids.new("turn"), self.journal.ids.seed(), self.journal.now()
+        payload = to_json(admission.payload_of(incoming))
+        group_id, started = "", None  # set within the transaction
 
         def accept(connection: Connection) -> tuple[Ticket, list[Event]]:
+            nonlocal group_id, started
+            found, started = read_group(connection, group), None
+            group_id, turn = found.id, _new_turn(found.id, incoming, payload, turn_id=turn_id, seed=seed, now=now)
             known = None if turn.idempotency is None else turns.by_idempotency(connection, turn.idempotency)
             if known is not None:
                 if known.fingerprint != turn.fingerprint:
@@ -168,63 +150,45 @@ class GroupRuns:
                         "this idempotency key was used for a different message; use a new key for each message"
                     )
                 return Ticket(turn_id=known.id, is_replay=True), []
-            waiting = group_runs.count_open(connection, group.id)
+            waiting = group_runs.count_open(connection, group_id)
             if waiting and incoming.policy == "reject":
                 raise Conflict("the group is busy; wait for its turn to end, or use the policy enqueue", busy=True)
-            if waiting >= self._services.limits.inbox_per_agent_max:
+            if waiting >= self.limits.inbox_per_agent_max:
                 raise Overloaded(
                     f"{waiting} messages wait for this group; try again later", retry_after_s=RETRY_AFTER_S
                 )
-            key = group_runs.accept(connection, turn, to_json(admission.payload_of(incoming)))
-            images.store(connection, incoming.images, turn.created_at)
-            drafts = [Draft("turn.queued", {}, {"group_id": group.id, "sender": incoming.sender})]
+            running = group_runs.first_open(connection, group_id) if incoming.policy == "interrupt" else None
+            key = group_runs.accept(connection, turn, payload)
+            images.store(connection, incoming.images, now)
+            drafts = [Draft("turn.queued", {}, {"group_id": group_id, "sender": incoming.sender})]
             if not waiting:
-                self._fresh.add(turn.id)
-                drafts.append(self._begin(connection, group, key))
-            return Ticket(turn_id=turn.id), append(connection, (key, turn.id), drafts, created_at=turn.created_at)
+                drafts.append(self.begin(connection, found, key))
+                started = _opened(connection, key)
+            events = append(connection, (key, turn_id), drafts, created_at=now)
+            return Ticket(turn_id=turn_id, stops=None if running is None else (running[0].id, "superseded")), events
 
-        return turn.id, accept
+        return turn_id, accept, lambda: self.wake(group_id, started)
 
-    def _new_turn(self, group_id: str, incoming: IncomingMessage) -> NewTurn:
-        idempotency = fingerprint = None
-        if incoming.idempotency_key is not None:
-            name = json.dumps([group_id, incoming.sender, incoming.idempotency_key])
-            idempotency = blake2b(name.encode(), digest_size=DIGEST_BYTES).digest()
-            payload = to_json(admission.payload_of(incoming))
-            fingerprint = blake2b(payload.encode(), digest_size=DIGEST_BYTES).digest()
-        ids = self._journal.ids
-        return NewTurn(
-            agent_id=group_id,
-            id=ids.new("turn"),
-            sender=incoming.sender,
-            seed=ids.seed(),
-            created_at=self._journal.now(),
-            parent_turn=incoming.parent_turn,
-            depth=incoming.depth,
-            idempotency=idempotency,
-            fingerprint=fingerprint,
-        )
-
-    def wake(self, group_id: str) -> None:
-        """Make the group check for a turn to run. Harmless when there is none."""
-        if self._services.is_draining():
+    def wake(self, group_id: str, started: _Open | None = None) -> None:
+        """Make the group check for a turn to run, or run the one that has just `started`. Harmless without one."""
+        if self.is_draining():
             return
         if group_id in self._awake:
             self._awake[group_id] = True
             return
         try:
-            self._nursery.start_soon(self._work, group_id, name=f"group {group_id}")
+            self.nursery.start_soon(self._work, group_id, started, name=f"group {group_id}")
         except RuntimeError:  # the constellation has just stopped; its next start finds the row
             return
         self._awake[group_id] = True
 
     def cancel(self, turn_id: str, reason: str) -> bool:
         """Stop a turn; return False if it is not running."""
-        running = self._running.get(turn_id)
-        if running is None:
+        run = self._running.get(turn_id)
+        if run is None:
             return False
-        running.stop_reason = reason
-        running.scope.cancel()
+        run.stop_reason = reason
+        run.scope.cancel()
         return True
 
     def cancel_all(self, reason: str) -> None:
@@ -234,180 +198,161 @@ class GroupRuns:
 
     async def drain(self) -> None:
         """Stop the running turns, which stay as they are stored; return when none runs."""
-        for running in self._running.values():
-            running.scope.cancel()
+        for run in self._running.values():
+            run.scope.cancel()
         while self._awake:
             await self._rest.park()
-
-    async def _work(self, group_id: str) -> None:
-        try:
-            while self._awake[group_id] and not self._services.is_draining():
-                self._awake[group_id] = False
-                try:
-                    found = await self._journal.database.read(group_runs.first_open, group_id)
-                    if found is not None:
-                        self._awake[group_id] = True
-                        with suppress(RowConflict):  # cancelled before it started: check for the next one
-                            await self._take(*found)
-                except* DiskFull:
-                    _log.error("no room on the disk for the work of a group", {"group": group_id})
-                    self._awake[group_id] = True  # what is stored continues when there is room, as after a restart
-                    await trio.sleep(self._services.limits.room_wait_s)
-        finally:
-            del self._awake[group_id]
-            self._rest.unpark_all()
-
-    async def _take(self, row: TurnRow, run: RunRow) -> None:
-        """Run a turn to its end, from its stored state."""
-        running = self._running[row.id] = _Running(row=row)
-        try:
-            if row.cancel_reason is not None:
-                await _Run(self._services, row, run).end(cancelled(row.cancel_reason))
-                return
-            group_id, asked = row.group_id or "", list[MemberTurn]()
-            if row.status == TurnStatus.QUEUED:
-                row, run = await self._start(row)
-            elif row.id not in self._fresh:
-                await self._journal.database.write(turns.resume, row.key, epoch=self._journal.epoch, step=0)
-                asked = await self._journal.database.read(group_runs.exchanges, row.key)
-            said = self._said.pop(group_id, None)
-            if said is None:
-                said = await self._journal.database.read(_said_before, row)
-            run_now = _Run(self._services, row, run, asked=asked, said=said)
-            await self._run(running, run_now)
-            self._said[group_id] = run_now.said
-            if len(self._said) > GROUPS_KEPT:
-                self._said.popitem(last=False)
-        finally:
-            self._fresh.discard(row.id)
-            del self._running[row.id]
 
     def forget(self) -> None:
         """Drop the messages kept in memory: an agent was renamed or deleted."""
         self._said.clear()
 
-    async def _start(self, row: TurnRow) -> tuple[TurnRow, RunRow]:
-        """Start a turn that was queued."""
-        group = await self._services.groups.get(row.group_id or "")
+    async def _work(self, group_id: str, found: _Open | None) -> None:
+        try:
+            while self._awake[group_id] and not self.is_draining():
+                self._awake[group_id] = False
+                try:
+                    found = found or await self.journal.database.read(_find_open, group_id)
+                    if found is not None and await self._take(group_id, found):
+                        self._awake[group_id] = True
+                except* RowConflict:  # cancelled before it started: check for the next one
+                    self._awake[group_id] = True
+                except* DiskFull:
+                    _log.error("no room on the disk for the work of a group", {"group": group_id})
+                    self._awake[group_id] = True  # what is stored continues when there is room, as after a restart
+                    await trio.sleep(self.limits.room_wait_s)
+                found = None
+        finally:
+            del self._awake[group_id]
+            self._rest.unpark_all()
 
-        def start(connection: Connection) -> tuple[tuple[TurnRow, RunRow], list[Event]]:
-            begun, now = self._begin(connection, group, row.key), self._journal.now()
-            events = append(connection, (row.key, row.id), [begun], created_at=now)
-            return (turns.by_key(connection, row.key), group_runs.get(connection, row.key)), events
+    async def _take(self, group_id: str, found: _Open) -> bool:
+        """Run a turn to its end, from its stored state; return whether others wait."""
+        said = self._said.pop(group_id, None)
+        run = self._running[found.row.id] = _Run(self, group_id, found, said or ())
+        try:
+            if found.row.cancel_reason is not None:
+                return await run.end(cancelled(found.row.cancel_reason))
+            if found.row.status == TurnStatus.QUEUED:
+                await run.start()
+            elif found.row.epoch != self.journal.epoch:
+                await self.journal.database.write(turns.resume, run.key, epoch=self.journal.epoch, step=0)
+            if said is None:
+                run.lines = await self.journal.database.read(_said_before, run.row)
+            others_wait = await run.run()
+            self._said[group_id] = run.said
+            if len(self._said) > GROUPS_KEPT:
+                self._said.popitem(last=False)
+            return others_wait
+        finally:
+            del self._running[found.row.id]
 
-        return await self._journal.commit(start)
-
-    def _begin(self, connection: Connection, group: Group, key: int) -> Draft:
+    def begin(self, connection: Connection, group: Group, key: int) -> Draft:
         """Start a turn and store its plan, within a transaction; return the event.
 
         Raises:
             RowConflict: the turn is not queued any longer.
         """
-        row = group_table.find(connection, group.id)  # its state may be newer
         try:
-            deadline_s = coordination_of(row.pattern_type, row.pattern_config)[1].deadline_s
+            deadline_s = coordination_of(group.pattern_type, group.pattern_config).deadline_s
         except InvalidInput:  # the run reports it
-            deadline_s = CommonConfig().deadline_s
-        now_ms = self._journal.clock.now_ms()
+            deadline_s = DEADLINE_S
+        now_ms = self.journal.clock.now_ms()
         started = Started(
-            batch_id=self._journal.ids.position(now_ms),
-            epoch=self._journal.epoch,
+            batch_id=self.journal.ids.position(now_ms),
+            epoch=self.journal.epoch,
             started_at=iso(now_ms),
             deadline_at=iso(now_ms + round(deadline_s * 1000)),
         )
         turns.start(connection, key, started)
-        plan = RunPlan(
-            name=row.name,
-            pattern_type=row.pattern_type,
-            pattern_config=dict(row.pattern_config),
-            state=dict(row.state),
-            members=tuple(group.members),
-        )
-        group_runs.start(connection, key, _PLANS.dump_json(plan).decode())
+        group_runs.start(connection, key, _PLANS.dump_json(group).decode())
         return Draft("turn.started", {}, {"group_id": group.id})
-
-    async def _run(self, running: _Running, run: _Run) -> None:
-        left_s = (unix_ms(run.row.deadline_at or "") - self._journal.clock.now_ms()) / 1000
-        if left_s <= 0:
-            message = "the turn's time ran out while the server was down; send the message again"
-            await run.end(Ending(status="interrupted", error={"code": "deadline_passed", "message": message}))
-            return
-        running.scope.deadline = trio.current_time() + left_s
-        ending, answer = Ending(status="completed", error=None), ""
-        with running.scope:
-            try:
-                answer = await run.coordinate()
-            except PatternError as error:
-                status = "limit" if isinstance(error, LimitReached) else "failed"
-                ending = Ending(status=status, error={"code": error.code, "message": error.message})
-        if running.scope.cancelled_caught:
-            if running.stop_reason is not None:
-                ending = cancelled(running.stop_reason)
-            elif self._services.is_draining():
-                return  # the next start continues it
-            else:
-                message = "the group exceeded its deadline_s; send the message again, or raise it"
-                ending = Ending(status="limit", error={"code": "deadline", "message": message})
-        await run.end(ending, answer)
 
 
 class _Run:
-    """One running turn of a group: asks the members and ends the turn."""
+    """One turn of a group: asks the members and ends the turn. `stop_reason` says why it is to be cancelled; None if
+    the server stops.
+    """
 
-    def __init__(
-        self,
-        services: GroupServices,
-        row: TurnRow,
-        run: RunRow,
-        *,
-        asked: Sequence[MemberTurn] = (),
-        said: Sequence[Line] = (),
-    ) -> None:
-        """`asked` are the questions from before a restart, `said` the last messages of the group."""
-        self.row = row
-        self._services = services
-        self._journal = services.journal
-        self._payload = json.loads(run.payload)
-        self._images = [part for part in admission.parts_of(self._payload) if isinstance(part, Image)]
-        self._plan = None if run.plan is None else _PLANS.validate_json(run.plan)
-        self._known = {one.place: one for one in asked}
+    def __init__(self, runs: GroupRuns, group_id: str, found: _Open, lines: Sequence[Line]) -> None:
+        """`lines` are the last messages of the group."""
+        self.row = found.row
+        self.key = found.row.key
+        self.group_id = group_id
+        self.lines = [*lines]
+        self.scope = trio.CancelScope()
+        self.stop_reason: str | None = None
+        self._runs = runs
+        self._journal = runs.journal
+        self._payload = json.loads(found.run.payload)
+        self._plan = found.run.plan
+        self._known = {one.place: one for one in found.asked}
         self._asked: Counter[str] = Counter()
         self._noted: list[Draft] = []
-        self._lines = [*said]
         self._state: dict[str, Any] | None = None
-        self._config = CommonConfig()
 
-    async def coordinate(self) -> str:
-        """Run the coordination; return the group's answer.
+    async def start(self) -> None:
+        """Start the turn, which was queued.
 
         Raises:
-            PatternError: it cannot run, or a member failed.
+            RowConflict: it was cancelled.
         """
-        plan = self._planned
-        coordination, self._config = coordination_of(plan.pattern_type, plan.pattern_config)
+
+        def start(connection: Connection) -> tuple[_Open, list[Event]]:
+            begun = self._runs.begin(connection, read_group(connection, self.group_id), self.key)
+            events = append(connection, (self.key, self.row.id), [begun], created_at=self._journal.now())
+            return _opened(connection, self.key), events
+
+        found = await self._journal.commit(start)
+        self.row, self._plan = found.row, found.run.plan
+
+    async def run(self) -> bool:
+        """Run the coordination to its end, or until it is stopped; return whether other turns of the group wait."""
+        left_s = (unix_ms(self.row.deadline_at or "") - self._journal.clock.now_ms()) / 1000
+        if left_s <= 0:
+            message = "the turn's time ran out while the server was down; send the message again"
+            return await self.end(_ending("interrupted", "deadline_passed", message))
+        self.scope.deadline = trio.current_time() + left_s
+        ending, answer = COMPLETED, ""
+        with self.scope:
+            try:
+                answer = await self._coordinate()
+            except PatternError as error:
+                status = "limit" if isinstance(error, LimitReached) else "failed"
+                ending = _ending(status, error.code, error.message)
+        if self.scope.cancelled_caught:
+            if self.stop_reason is not None:
+                ending = cancelled(self.stop_reason)
+            elif self._runs.is_draining():
+                return False  # the next start continues it
+            else:
+                message = "the group exceeded its deadline_s; send the message again, or raise it"
+                ending = _ending("limit", "deadline", message)
+        return await self.end(ending, answer)
+
+    async def _coordinate(self) -> str:
+        plan = self._group = _PLANS.validate_python(_NOT_STORED | json.loads(self._plan or ""))
+        coordination = coordination_of(plan.pattern_type, plan.pattern_config)
+        self._shows_others, self._max_turns = coordination.context == "shared", coordination.max_turns
+        state = dict(plan.state)
         room = Room(
             message=str(self._payload["content"]),
-            members=[one for one in plan.members if one.role != OBSERVER],
-            state=plan.state,
+            members=plan.workers,
+            state=state,
             random=seeded_randomness(self.row.seed),
-            config=self._config,
+            config=coordination,
             ask_once=self._ask,
             tell=lambda name, data: self._noted.append(Draft(name, data)),
         )
-        answer = await coordination.run(room, self._config)
-        self._state = plan.state
+        answer = await coordination.run(room)
+        self._state = state
         return answer
 
     @property
     def said(self) -> list[Line]:
         """The last messages of the group, this turn's included."""
-        own = Line(self.row.key, "", self.row.sender.partition(":")[0], str(self._payload["content"]))
-        return sorted([*self._lines, own])[-LINES_KEPT:]
-
-    @property
-    def _planned(self) -> RunPlan:
-        assert self._plan is not None  # the turn has started
-        return self._plan
+        own = Line(self.key, "", self.row.sender.partition(":")[0], str(self._payload["content"]))
+        return sorted([*self.lines, own])[-LINES_KEPT:]
 
     async def _ask(self, questions: Sequence[Question], is_race: bool) -> list[Answer]:
         """Ask members, or read their answers where they were asked at these places before."""
@@ -415,106 +360,96 @@ class _Run:
         for question in questions:
             self._asked[question.member.id] += 1
             places.append(f"{question.member.id}:{self._asked[question.member.id]}")
-        new = [(place, one) for place, one in zip(places, questions, strict=True) if place not in self._known]
+        new = {place: one for place, one in zip(places, questions, strict=True) if place not in self._known}
         noted, self._noted = self._noted, []
+        seen = self._journal.events.latest
         if new:
-            if self._asked.total() > self._config.max_turns:
-                raise LimitReached(f"the group asked its members {self._config.max_turns} times, its max_turns")
-            self._known |= await self._put(new, noted)
+            if self._asked.total() > self._max_turns:
+                raise LimitReached(f"the group asked its members {self._max_turns} times, its max_turns")
+            # Of questions that are asked together some may be unavailable again: their events are stored already.
+            await self._put(new, noted if len(new) == len(questions) else [])
         answers: dict[str, Answer] = {}
 
         async def wait(place: str, question: Question) -> None:
-            answers[place] = answer = await self._answer(question, self._known.get(place))
-            if answer.is_whole and is_race:
-                for other in places:
-                    if other != place:
-                        await self._give_up(other)
+            answers[place] = answer = await self._answer(place, question, seen if place in new else None)
+            for other in places if answer.is_whole and is_race else ():
+                if other != place:
+                    await self._give_up(other)
 
         async with trio.open_nursery() as nursery:
             for place, question in zip(places, questions, strict=True):
                 nursery.start_soon(wait, place, question)
         return [answers[place] for place in places]
 
-    async def _put(self, new: Sequence[tuple[str, Question]], noted: Sequence[Draft]) -> dict[str, MemberTurn]:
+    async def _put(self, new: Mapping[str, Question], noted: Sequence[Draft]) -> None:
         """Accept turns of members, in one transaction with their places; members that cannot take part are left
         out.
         """
-        ids, now, arrivals = self._journal.ids, self._journal.now(), dict[str, tuple[Arrival, Question]]()
-        for place, question in new:
+        ids, now, arrivals = self._journal.ids, self._journal.now(), list[tuple[str, Question, Arrival]]()
+        pictures = [part for part in admission.parts_of(self._payload) if isinstance(part, Image)]
+        for place, question in new.items():
             try:
-                agent, words = await self._services.roster.get(question.member.id), self._words_for(question)
+                agent, words = await self._runs.roster.get(question.member.id), self._words_for(question)
                 incoming = IncomingMessage(
                     agent_id=agent.id,
                     content=words,
-                    parts=(Text(text=words), *self._images) if self._images else (),
+                    parts=(Text(text=words), *pictures) if pictures else (),
                     sender=self.row.sender,
                     source="group",
-                    source_metadata={"group_id": self.row.group_id, "turn_id": self.row.id},
-                    parent_turn=self.row.key,
+                    source_metadata={"group_id": self.group_id, "turn_id": self.row.id},
+                    parent_turn=self.key,
                     depth=self.row.depth + 1,
                     policy="enqueue",
                 )
                 arrival = Arrival.of(incoming, agent, turn_id=ids.new("turn"), seed=ids.seed(), now=now)
             except (NotFound, Conflict):  # deleted, hibernated or archived since the turn started
                 continue
-            arrivals[place] = arrival, question
-
-        def accept(connection: Connection) -> tuple[dict[str, MemberTurn], list[Event]]:
-            drafts, asked = list(noted), dict[str, MemberTurn]()
-            for arrival, question in arrivals.values():
-                member, why = question.member, {"why": question.why} if question.why else {}
-                about = {"agent_id": member.id, "agent": member.name, "member_turn": arrival.turn.id}
-                drafts.append(Draft("group.selected", {**about, **why}))
-            # Before the events of the members, so that a stream knows the member of each.
-            events = append(connection, (self.row.key, self.row.id), drafts, created_at=now)
-            for place, (arrival, question) in arrivals.items():
-                ticket, accepted = admission.accept(connection, arrival, self._services.limits)
-                key = turns.by_id(connection, ticket.turn_id).key
-                group_runs.ask(connection, AskRow(self.row.key, place, key, question.why or None))
-                events += accepted
-                asked[place] = MemberTurn(
-                    key, place, ticket.turn_id, question.member.id, TurnStatus.QUEUED.value, None, None
-                )
-            return asked, events
-
+            arrivals.append((place, question, arrival))
         if not arrivals:
             self._noted = [*noted]
-            return {}
-        asked = await self._journal.commit(accept)
-        for one in asked.values():
-            self._services.wake(one.agent_id)
-        return asked
+            return
 
-    async def _answer(self, question: Question, asked: MemberTurn | None) -> Answer:
+        def accept(connection: Connection) -> tuple[dict[str, MemberTurn], list[Event]]:
+            # Before the events of the members, so that a stream knows the member of each.
+            drafts = [*noted, *(_selected(question, arrival) for _place, question, arrival in arrivals)]
+            events, asked = append(connection, (self.key, self.row.id), drafts, created_at=now), {}
+            for place, question, arrival in arrivals:
+                _ticket, accepted = admission.accept(connection, arrival, self._runs.limits)
+                events += accepted
+                turn = turns.by_id(connection, arrival.turn.id)
+                group_runs.ask(connection, AskRow(self.key, place, turn.key, question.why or None))
+                asked[place] = MemberTurn(turn.key, place, turn.id, turn.agent_id, turn.status, None, None)
+            return asked, events
+
+        self._known |= await self._journal.commit(accept)
+        for _place, question, _arrival in arrivals:
+            self._runs.wake_agent(question.member.id)
+
+    async def _answer(self, place: str, question: Question, seen: int | None) -> Answer:
         """Wait for a member's answer; after the time limit its turn is cancelled, and has ended when this returns."""
         member = question.member
-        if asked is None:
+        if place not in self._known:
             return Answer(member=member, status=UNAVAILABLE)
         with trio.move_on_after(math.inf if question.timeout_s is None else question.timeout_s) as patience:
-            asked = await self._ended(asked)
+            asked = await self._ended(self._known[place], seen)
         if patience.cancelled_caught:
-            await self._give_up(asked.place)
-            asked = await self._ended(asked)
+            await self._give_up(place)
+            asked = await self._ended(self._known[place])
         words = asked.text or ""
         if asked.status == TurnStatus.COMPLETED:
-            self._lines.append(Line(asked.key, member.id, member.name, words))
+            self.lines.append(Line(asked.key, member.id, member.name, words))
         return Answer(member=member, status=asked.status, text=words, ended_at=asked.ended_at or "")
 
     def _words_for(self, question: Question) -> str:
         """Return the message to a member: the members, what was said since it was last asked, and the question."""
         member, text = question.member, question.text or str(self._payload["content"])
         others = [
-            f"{one.name} ({one.role})" if one.role else one.name
-            for one in self._planned.members
-            if one.id != member.id and one.role != OBSERVER
+            f"{one.name} ({one.role})" if one.role else one.name for one in self._group.workers if one.id != member.id
         ]
-        head = f"Group {self._planned.name}: you are {member.name}"
-        head += f", with {', '.join(others)}." if others else "."
-        if self._config.context == "task_only":
-            return f"{head}\n\n{text}"
-        heard = max((line.key for line in self._lines if line.speaker == member.id), default=0)
+        head = f"Group {self._group.name}: you are {member.name}" + (f", with {', '.join(others)}." if others else ".")
+        heard = max((line.key for line in self.lines if line.speaker == member.id), default=0)
         missed, room = list[str](), SHOWN_CHARS
-        for line in sorted((line for line in self._lines if line.key > heard), reverse=True):
+        for line in sorted((one for one in self.lines if self._shows_others and one.key > heard), reverse=True):
             words = f"{line.name}: {plain(line.text)}"
             room -= len(words)
             if room < 0:
@@ -525,50 +460,83 @@ class _Run:
             return f"{head}\n\n{text}"
         return f"{head}\n\nSaid since you last spoke:\n" + "\n".join(reversed(missed)) + f"\n\nNow answer:\n{text}"
 
-    async def _ended(self, exchange: MemberTurn) -> MemberTurn:
-        """Return the member's turn once it has ended; it may wait for a person in between."""
-        events, database = self._journal.events, self._journal.database
-        while exchange.ended_at is None:
+    async def _ended(self, asked: MemberTurn, seen: int | None = None) -> MemberTurn:
+        """Return the member's turn once it has ended; it may wait for a person in between. At the event `seen` it had
+        not.
+        """
+        events = self._journal.events
+        while asked.ended_at is None:
+            if seen is not None:
+                await events.rested(asked.turn_id, after=seen)
             seen = events.latest
-            found = await database.read(group_runs.exchange, self.row.key, exchange.place)
+            found = await self._journal.database.read(group_runs.exchange, self.key, asked.place)
             if found is None:  # its agent was deleted
-                return exchange._replace(status=TurnStatus.CANCELLED.value, ended_at=self._journal.now())
-            exchange = found
-            if exchange.ended_at is None:
-                await events.rested(exchange.turn_id, after=seen)
-        return exchange
+                return asked._replace(status=TurnStatus.CANCELLED.value, ended_at=self._journal.now())
+            asked = found
+        return asked
 
     async def _give_up(self, place: str) -> None:
         """Cancel the member's turn at a place, if it has not ended."""
         if place in self._known:
-            await self._services.cancel(self._known[place].turn_id, "superseded")
+            await self._runs.cancel_turn(self._known[place].turn_id, "superseded")
 
-    async def end(self, ending: Ending, answer: str = "") -> None:
-        """End the turn; if it did not complete, its members' running turns are cancelled first."""
-        journal, row, noted = self._journal, self.row, self._noted
-        if ending.status != TurnStatus.COMPLETED:
-            asked = await journal.database.read(group_runs.exchanges, row.key)
-            for one in asked:
-                if one.ended_at is None:
-                    await self._services.cancel(one.turn_id, "group_ended")
-            for one in asked:
-                await self._ended(one)
+    async def end(self, ending: Ending, answer: str = "") -> bool:
+        """End the turn; if it did not complete, its members' running turns are cancelled first. Return whether other
+        turns of the group wait.
+        """
+        journal, row, is_done = self._journal, self.row, ending.status == TurnStatus.COMPLETED
+        asked = [] if is_done else await journal.database.read(group_runs.exchanges, self.key)
+        for one in asked:
+            if one.ended_at is None:
+                await self._runs.cancel_turn(one.turn_id, "group_ended")
+        for one in asked:
+            await self._ended(one)
         now = journal.now()
 
-        def store(connection: Connection) -> tuple[Draft, list[Event]]:
-            asked = len(group_runs.exchanges(connection, row.key))
-            turns.end(connection, row.key, status=ending.status, ended_at=now, steps=asked, error=ending.error)
-            group_runs.set_answer(connection, row.key, answer or None)
-            if self._state is not None and ending.status == TurnStatus.COMPLETED:
-                group_table.set_state(connection, row.group_id or "", self._state)
-            rest = None, answer or None, None, usage.of_tree(connection, row.key)
+        def store(connection: Connection) -> tuple[tuple[Draft, bool], list[Event]]:
+            steps = len(self._known)
+            turns.end(connection, self.key, status=ending.status, ended_at=now, steps=steps, error=ending.error)
+            group_runs.set_answer(connection, self.key, answer or None)
+            if self._state is not None and is_done:
+                group_table.set_state(connection, self.group_id, self._state)
+            rest = None, answer or None, None, usage.of_tree(connection, self.key)
             end = ended(ending.status, ending.error, rest)
-            return end, append(connection, (row.key, row.id), [*noted, end], created_at=now)
+            events = append(connection, (self.key, row.id), [*self._noted, end], created_at=now)
+            return (end, group_runs.count_open(connection, self.group_id) > 0), events
 
-        end = await journal.commit(store)
+        end, others_wait = await journal.commit(store)
         seconds = journal.seconds_since(unix_ms(row.started_at)) if row.started_at else 0.0
         journal.meters.turn_ended(ending.status, seconds)
-        journal.log_end(row.id, row.group_id or "", end, seconds=seconds)
+        journal.log_end(row.id, self.group_id, end, seconds=seconds)
+        return others_wait
+
+
+def _new_turn(group_id: str, incoming: IncomingMessage, payload: str, *, turn_id: str, seed: int, now: str) -> NewTurn:
+    turn = NewTurn(group_id, turn_id, incoming.sender, seed, now, incoming.parent_turn, incoming.depth)
+    if incoming.idempotency_key is None:
+        return turn
+    name = json.dumps([group_id, incoming.sender, incoming.idempotency_key])
+    digests = [blake2b(text.encode(), digest_size=DIGEST_BYTES).digest() for text in (name, payload)]
+    return turn._replace(idempotency=digests[0], fingerprint=digests[1])
+
+
+def _ending(status: str, code: str, message: str) -> Ending:
+    return Ending(status=status, error={"code": code, "message": message})
+
+
+def _selected(question: Question, arrival: Arrival) -> Draft:
+    member, why = question.member, {"why": question.why} if question.why else {}
+    return Draft("group.selected", {"agent_id": member.id, "agent": member.name, "member_turn": arrival.turn.id, **why})
+
+
+def _opened(connection: Connection, key: int) -> _Open:
+    return _Open(turns.by_key(connection, key), group_runs.get(connection, key), group_runs.exchanges(connection, key))
+
+
+def _find_open(connection: Connection, group_id: str) -> _Open | None:
+    """Return the group's oldest turn that has not ended, if any: the one that runs, or the next to start."""
+    found = group_runs.first_open(connection, group_id)
+    return None if found is None else _Open(*found, group_runs.exchanges(connection, found[0].key))
 
 
 def _said_before(connection: Connection, row: TurnRow) -> list[Line]:

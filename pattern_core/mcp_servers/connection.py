@@ -140,10 +140,7 @@ class McpConnection:
         cursor: str | None = None
         for _ in range(PAGES_MAX):
             page = await self._asked(self._client.list_tools(cursor=cursor))
-            for tool in page.tools:
-                found.append(
-                    OfferedTool(tool.name, tool.description, tool.input_schema, tool.annotations.idempotent_hint)
-                )
+            found += [tool.model_dump(by_alias=True) for tool in page.tools]
             cursor = page.next_cursor
             if cursor is None or len(found) >= TOOLS_MAX:
                 break

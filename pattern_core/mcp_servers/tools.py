@@ -15,7 +15,6 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from pattern_core.mcp_servers.settings import McpSettings
@@ -38,32 +37,23 @@ _WITHOUT = ("$schema", "$id", "$defs", "definitions", "$comment", "$anchor", "$r
 _VALUES = ("const", "default", "enum", "examples")  # they hold no schemas, whatever they look like
 _LONG = ("description", *_VALUES)
 
+OfferedTool = Mapping[str, Any]  # as `sound_tools` leaves it
 CallTool = Callable[[Tool, str, Mapping[str, object], str], Awaitable[str]]
 """Calls a tool: the tool, its name at the server, the arguments, the call's own key. Returns the result's text."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedTool:
-    """A tool as the server lists it; `is_repeatable`: it claims that a second call does no harm."""
-
-    name: str
-    description: str
-    schema: Mapping[str, object]
-    is_repeatable: bool = False
-
-
 def sound_tools(listed: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return of a server's list what is used of each tool; one without a name or a schema costs itself alone."""
+    """Return of a server's list what is used of each tool, in the protocol's form; one without a name or a schema costs
+    itself alone. The `idempotentHint` is that it claims that a second call does no harm.
+    """
     found = []
     for tool in listed:
         match tool:
             case {"name": str(name), "inputSchema": dict(schema)}:
                 words = (tool.get(key) for key in ("description", "title"))
-                hints = tool.get("annotations")
-                is_repeatable = isinstance(hints, dict) and True in (
-                    hints.get("readOnlyHint"),
-                    hints.get("idempotentHint"),
-                )
+                given = tool.get("annotations")
+                hints = given if isinstance(given, dict) else {}
+                is_repeatable = True in (hints.get("readOnlyHint"), hints.get("idempotentHint"))
                 found.append(
                     {
                         "name": name,
@@ -76,11 +66,13 @@ def sound_tools(listed: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def tools_of(server: str, settings: McpSettings, offered: Iterable[OfferedTool], call: CallTool) -> Sequence[Tool]:
-    """Return the tools that agents may have of those offered, each once, as many as fit within `SPECS_CHARS_MAX`."""
+    """Return the tools that agents may have of the sound ones offered, each once, as many as fit within
+    `SPECS_CHARS_MAX`.
+    """
     made: dict[str, Tool] = {}
     left = SPECS_CHARS_MAX
     for one in offered:
-        if one.name and (settings.tools is None or one.name in settings.tools):
+        if one["name"] and (settings.tools is None or one["name"] in settings.tools):
             tool = _tool(server, settings, one, call)
             left -= len(tool.description) + len(str(tool.parameters))
             if left >= 0:
@@ -89,17 +81,17 @@ def tools_of(server: str, settings: McpSettings, offered: Iterable[OfferedTool],
 
 
 def _tool(server: str, settings: McpSettings, offered: OfferedTool, call: CallTool) -> Tool:
-    is_trusted = settings.trust_hints and offered.is_repeatable
+    name, is_trusted = offered["name"], settings.trust_hints and offered["annotations"]["idempotentHint"]
 
     # The first parameter by its place alone: a server may call an argument anything.
     async def run(context: ToolContext, /, **arguments: object) -> str:
-        return await call(tool, offered.name, arguments, context.idempotency_key)
+        return await call(tool, name, arguments, context.idempotency_key)
 
     tool = Tool(
-        name=tool_name(server, offered.name),
-        description=_description(server, offered.description),
-        effect=settings.effects.get(offered.name, EffectClass.IDEMPOTENT if is_trusted else settings.effect),
-        parameters=plain_schema(offered.schema),
+        name=tool_name(server, name),
+        description=_description(server, offered["description"]),
+        effect=settings.effects.get(name, EffectClass.IDEMPOTENT if is_trusted else settings.effect),
+        parameters=plain_schema(offered["inputSchema"]),
         run=run,
         check=dict,  # only the server checks them
         timeout_s=settings.start_timeout_s + settings.call_timeout_s + MARGIN_S,

@@ -83,10 +83,6 @@ class OpenBlocks:
                 self.consolidator.ask(block_id)
         await self.consolidator.run()
 
-    def changed_outside(self) -> None:
-        """Read again what agents see: it may have changed without a change of a block."""
-        self.generation += 1
-
     async def seen_by(self, agent_id: str) -> Sequence[BlockRow]:
         """Return the active blocks that the agent sees, one per label.
 
@@ -251,8 +247,10 @@ class OpenBlocks:
             del self._open[opened.row.id]
         self.generation += 1
 
-    def stored(self, _committed: bool) -> None:
-        """Drop cached views of blocks: something was stored, or may have been. For `UnitOfWork.when_settled`."""
+    def stored(self, _committed: bool = True) -> None:
+        """Drop cached views of blocks: something was stored, or may have been, or who sees them has changed. For
+        `UnitOfWork.when_settled`.
+        """
         self.generation += 1
 
     def _on_merged(self, block_id: str) -> None:

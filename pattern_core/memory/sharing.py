@@ -82,7 +82,7 @@ class Sharing:
             block, agent = await self._database.read(_both, agent_id, label, target)
             if is_agent(by.author) and block.via is not Via.OWN and agent.id != agent_id:
                 raise PermissionDenied(f"the block {label} is not yours; you can only end its sharing with yourself")
-            loans = await self._database.read(memory_blocks.list_attachments, block_id=block.id)
+            loans = await self._database.read(memory_blocks.list_attachments, block.id)
             if agent.id not in {loan.agent_id for loan in loans}:
                 raise NotFound(f"the block {label} is not shared with {agent.name}")
             unit.store(memory_blocks.detach, block.id, agent.id)
@@ -125,7 +125,7 @@ def _loan_event(block: BlockRow, agent: AgentRow, by: Attribution) -> dict[str, 
 
 def _loans(connection: Connection, agent_id: str, label: str) -> list[Loan]:
     block = resolve(connection, agent_id, label)
-    loans = memory_blocks.list_attachments(connection, block_id=block.id)
+    loans = memory_blocks.list_attachments(connection, block.id)
     return [_loan(one, agents.get(connection, one.agent_id)) for one in loans]
 
 

@@ -30,7 +30,6 @@ LIST_TIMEOUT_S = 3.0  # for a server to list its models
 
 OnRetry = Callable[[int, ModelError, float], Awaitable[None]]
 """Called before each wait with the number of the attempt that failed (from 1), its error, and the wait in seconds."""
-AskWindow = Callable[[str], Awaitable[int]]
 OnMove = Callable[[int, ModelError], Awaitable[None]]
 """Called before another model is asked with its place in the chain, and the error of the model before."""
 
@@ -126,9 +125,8 @@ class ModelClient:
         provider = self._providers.get(provider_name)
         if provider is None:
             raise not_configured(provider_name, sorted(self._providers))
-        ask: Callable[[], Awaitable[list[str]]] | None = getattr(provider, "models", None)
         with trio.move_on_after(LIST_TIMEOUT_S):
-            return [] if ask is None else await ask()
+            return await provider.models()
         raise ModelTimeout(f"{provider_name} has not answered within {LIST_TIMEOUT_S:g} s.", provider=provider_name)
 
     def facts(self, provider_name: str, model: str) -> ModelFacts:
@@ -141,11 +139,11 @@ class ModelClient:
         A server that answered is asked only once. An unreachable server, or one that is silent for `WINDOW_TIMEOUT_S`,
         is asked again.
         """
-        ask = _window_of(self._providers, provider_name)
+        provider = self._providers.get(provider_name)
         is_unasked = self._facts(provider_name, model).window_source == "unasked"
-        if ask is not None and is_unasked:
+        if is_unasked and provider is not None and provider.window is not None:
             with trio.move_on_after(WINDOW_TIMEOUT_S), suppress(ModelError):
-                self._heard(provider_name, model, window=await ask(model))
+                self._heard(provider_name, model, window=await provider.window(model))
         return self._facts(provider_name, model)
 
     def _heard(self, provider_name: str, model: str, **facts: object) -> None:
@@ -167,7 +165,8 @@ class ModelClient:
 
     def limits(self, provider_name: str) -> TurnLimits:
         """Return the limits of turns with this provider: local servers have more time."""
-        return self._local if getattr(self._providers.get(provider_name), "is_local", False) else self._limits
+        provider = self._providers.get(provider_name)
+        return self._local if provider is not None and provider.is_local else self._limits
 
     def gate_figures(self) -> dict[str, dict[str, Any]]:
         """Return the state of each gate; providers that share one are named together, "a+b"."""
@@ -212,15 +211,14 @@ class ModelClient:
                 return await self._ask(asked, link.provider, asking)
             except ModelError as error:
                 error.details["link"] = index
-                is_corrected = self._corrects(error, asked, link.provider)
-                following = index if is_corrected else next_link(chain, index, error, self.facts)
-                if following is None:
-                    raise
                 failure = error
-            if is_corrected:
+            if self._corrects(failure, asked, link.provider):
                 if on_retry is not None:
                     await on_retry(1, failure, 0.0)
                 continue
+            following = next_link(chain, index, failure, self.facts)
+            if following is None:
+                raise failure
             if on_move is not None:
                 await on_move(following, failure)
             index = following
@@ -316,11 +314,6 @@ class ModelClient:
         return retry.again(attempt, error) and (asking.is_last or not isinstance(error, ModelTimeout))
 
 
-def _window_of(providers: Mapping[str, Provider], name: str) -> AskWindow | None:
-    # Only servers that anyone can run choose their own windows.
-    return getattr(providers.get(name), "window", None)
-
-
 def _known(
     catalogue: Catalogue,
     providers: Mapping[str, Provider],
@@ -329,7 +322,8 @@ def _known(
     model: str,
 ) -> ModelFacts:
     facts, said = catalogue.facts(provider_name, model), heard.get((provider_name, model), {})
-    is_silent = said.get("window") == 0 or _window_of(providers, provider_name) is None
+    provider = providers.get(provider_name)
+    is_silent = said.get("window") == 0 or provider is None or provider.window is None
     if known := {name: value for name, value in said.items() if value or name != "window"}:
         facts = corrected(facts, known, "server")
     return replace(facts, window_source="assumed") if facts.window_source == "unasked" and is_silent else facts

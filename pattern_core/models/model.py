@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, blake2s
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+import trio
 from pydantic import Field
 
 from pattern_core.messages import Message, Part
@@ -223,11 +225,15 @@ class ModelReply:
 OnDelta = Callable[[Delta], Awaitable[None]]
 
 
-class Provider(Protocol):
+class Provider(ABC):
     """One vendor's models. Implementations make no retries of their own and hold no state between calls."""
 
     name: str
+    is_local = False  # it is on this machine or in its network
+    # Asks its server for the tokens of a model's window, 0 if it does not say; raises as `ask`.
+    window: Callable[[str], Awaitable[int]] | None = None
 
+    @abstractmethod
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Call the model once; call `on_delta` for each piece as it arrives and return the complete answer.
 
@@ -239,8 +245,11 @@ class Provider(Protocol):
         Raises:
             ModelError: one of `pattern_core.models.errors`; nothing else except `Cancelled` is raised.
         """
-        ...
+
+    async def models(self) -> list[str]:
+        """Return the models that the server lists, by name and in its order; none if it lists none; raises as `ask`."""
+        return []
 
     async def aclose(self) -> None:
-        """Close the provider's connections; running calls fail."""
-        ...
+        """Close what it holds open; running calls fail."""
+        await trio.lowlevel.checkpoint()

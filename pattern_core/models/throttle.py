@@ -436,7 +436,7 @@ class Gate:
             self._requests.learn(number, rate.requests, at, later=len(later))
         if rate.tokens is not None:
             self.tokens.learn(number, rate.tokens, at, later=sum(later))
-        self._is_metered = self.tokens.limit is not None or self._requests.limit is not None
+        self._is_metered = True
 
     def _busy(self, why: str, wait_s: float = math.inf) -> errors.ModelOverloaded:
         self._refused += 1

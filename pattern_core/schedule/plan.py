@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
@@ -15,7 +15,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.ids import earliest_position
 from pattern_core.patterns import matching_lines
 from pattern_core.schedule.timing import Timing, moments, zone_of
-from pattern_core.validation import read
+from pattern_core.validation import names_in, read
 from pattern_db.columns import Json
 from pattern_db.database import Database
 from pattern_db.tables import schedules
@@ -137,19 +137,10 @@ def plan_of(stored: Mapping[str, Json], *, is_new: bool = False) -> SchedulePlan
     Raises:
         InvalidInput: a value is invalid.
     """
-
-    def known(place: Sequence[Any]) -> Sequence[str]:
-        return [field.name for field in fields(ScheduleCondition if place else SchedulePlan)]
-
-    plan = read(_PLANS, dict(stored), known, ignores_unknown=not is_new)
+    plan = read(_PLANS, dict(stored), names_in(SchedulePlan), ignores_unknown=not is_new)
     for condition in plan.when:
         condition.check()
     return plan
-
-
-def next_of(plan: SchedulePlan, after_ms: int) -> int | None:
-    """Return the first nominal time later than `after_ms`; None if there is none. As `moments`, it may be slow."""
-    return next(moments(plan, after_ms), None)
 
 
 def due_of(plan: SchedulePlan, schedule_id: str, first_ms: int, now_ms: int) -> Due:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import trio
@@ -19,10 +19,11 @@ from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, A
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.events import Event
 from pattern_core.groups.group import Group, Groups
-from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, next_of, plan_of
-from pattern_core.schedule.timing import DAY_MS
+from pattern_core.groups.runs import Accept
+from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, plan_of
+from pattern_core.schedule.timing import DAY_MS, moments
 from pattern_core.timers import Timers
-from pattern_core.turns.admission import IncomingMessage, Ticket
+from pattern_core.turns.admission import IncomingMessage
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import check_plain
 from pattern_core.validation import without_null
@@ -41,7 +42,8 @@ SOURCE = "schedule"
 
 Schedule = ScheduleRow
 Occurrence = OccurrenceRow
-Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
+Timed: TypeAlias = tuple[ScheduleRow, str | None]
+"""A schedule, and when it is due next; None unless it is active."""
 Accepting: TypeAlias = Callable[[Agent | Group, IncomingMessage], tuple[str, Accept, Callable[[], None]]]
 """Returns the id of a message's turn, what accepts it within a transaction, and what wakes its target after that.
 Raises a `PatternError` if the target cannot be sent it.
@@ -50,43 +52,34 @@ Raises a `PatternError` if the target cannot be sent it.
 _TIMINGS = ("cron", "every", "at", "rrule")
 
 
+@dataclass(eq=False)
 class Schedules:
     """The schedules of one constellation."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        roster: Roster,
-        groups: Groups,
-        timers: Timers,
-        approvals: Approvals,
-        *,
-        accepting: Accepting,
-    ) -> None:
-        self._storage = storage
-        self._roster = roster
-        self._groups = groups
-        self._timers = timers
-        self._approvals = approvals
-        self._accepting = accepting
-        timers.on_due(schedules.TIMER, self._fire)
-        groups.follow = self.follow
-        approvals.on_answer(ApprovalKind.SCHEDULE, self._agreed, self._refused)
+    _storage: Storage
+    _roster: Roster
+    _groups: Groups
+    _timers: Timers
+    _approvals: Approvals
+    accepting: Accepting
 
-    async def get(self, id_or_name: str) -> tuple[ScheduleRow, str | None]:
+    def __post_init__(self) -> None:
+        self._timers.on_due(schedules.TIMER, self._fire)
+        self._groups.follow = self._follow
+        self._approvals.on_answer(ApprovalKind.SCHEDULE, self._agreed, self._refused)
+
+    async def get(self, id_or_name: str) -> Timed:
         """Return the schedule with this id or name, and when it is due next.
 
         Raises:
             NotFound: there is none.
         """
         try:
-            row = await self._storage.database.read(schedules.find, id_or_name)
+            return await self._storage.database.read(schedules.find, id_or_name)
         except RowNotFound:
             raise NotFound(f"there is no schedule {id_or_name!r} in this constellation") from None
-        timer = await self._storage.database.read(timers.get, schedules.TIMER, row.id)
-        return row, None if timer is None else timer.due_at
 
-    async def all(self) -> list[tuple[ScheduleRow, str | None]]:
+    async def all(self) -> list[Timed]:
         """Return all schedules by name, each with the time at which it is due next."""
         return await self._storage.database.read(schedules.list_all)
 
@@ -94,8 +87,8 @@ class Schedules:
         """Return what happened at the newest nominal times, newest first; only before one, if given."""
         return await self._storage.database.read(schedules.occurrences, schedule_id, limit, before=before)
 
-    async def create(self, *, name: str, target: Agent | Group, message: str, plan: Mapping[str, Json]) -> ScheduleRow:
-        """Create a schedule that sends the agent or group a message.
+    async def create(self, *, name: str, target: Agent | Group, message: str, plan: Mapping[str, Json]) -> Timed:
+        """Create a schedule that sends the agent or group a message; return it, and when it is due next.
 
         Raises:
             InvalidInput: a field is invalid, or it would never be due.
@@ -116,7 +109,7 @@ class Schedules:
         )
         return await self._save(row, schedules.create, "schedule.created")
 
-    async def update(self, id_or_name: str, changes: Mapping[str, Any]) -> ScheduleRow:
+    async def update(self, id_or_name: str, changes: Mapping[str, Any]) -> Timed:
         """Change the given fields (`name`, `message`, `status`, or those of the plan); it is due again from now on.
 
         Raises:
@@ -133,7 +126,7 @@ class Schedules:
         row = replace(row, **{"status": status, **own}, plan=without_null(plan), updated_at=self._storage.now())  # type: ignore[arg-type]  # by name above
         return await self._save(row, schedules.update, "schedule.changed")
 
-    async def delete(self, id_or_name: str) -> ScheduleRow:
+    async def delete(self, id_or_name: str) -> None:
         """Delete a schedule with its occurrences; the turns that it started stay.
 
         Raises:
@@ -143,7 +136,6 @@ class Schedules:
         async with given_or_alone(None, self._storage.commit) as work:
             work.store(schedules.delete, row.id)
             work.event("schedule.deleted", {"schedule_id": row.id, "name": row.name})
-        return row
 
     async def run(self, id_or_name: str) -> str:
         """Fire now, whatever the plan says; return the id of the turn.
@@ -161,7 +153,7 @@ class Schedules:
             raise Conflict("the schedule fired in this moment; run it again if you want another turn") from None
         return turn_id
 
-    async def follow(self, group: Group, plan: Mapping[str, Json] | None, work: UnitOfWork) -> None:
+    async def _follow(self, group: Group, plan: Mapping[str, Json] | None, work: UnitOfWork) -> None:
         """Create, change or remove the schedule of a group that works by itself, in the group's own transaction.
 
         Without a plan (it holds the message, too) there is no schedule.
@@ -169,7 +161,7 @@ class Schedules:
         own_id = "sch_" + group.id.partition("_")[2]
         known: ScheduleRow | None = None
         with suppress(RowNotFound):
-            known = await self._storage.database.read(schedules.find, own_id)
+            known, _ = await self._storage.database.read(schedules.find, own_id)
         if plan is None:
             if known is not None:
                 work.store(schedules.delete, own_id)
@@ -180,7 +172,7 @@ class Schedules:
         row = replace(row, name=f"{group.name}: own work", message=plan.pop("message"), plan=plan, updated_at=now)
         await self._store(row, schedules.create if known is None else schedules.update, work)
 
-    async def _save(self, row: ScheduleRow, store: Any, event: str) -> ScheduleRow:
+    async def _save(self, row: ScheduleRow, store: Any, event: str) -> Timed:
         work = UnitOfWork()
         await self._store(row, store, work)
         work.event(event, {"schedule_id": row.id, "name": row.name})
@@ -188,7 +180,7 @@ class Schedules:
             await self._storage.commit(work)
         except RowConflict:
             raise Conflict(f"the name {row.name!r} is taken by another schedule; choose another one") from None
-        return row
+        return await self.get(row.id)
 
     async def _store(self, row: ScheduleRow, store: Any, work: UnitOfWork) -> None:
         if not 0 < len(check_plain(row.name, "a schedule's name")) <= NAME_CHARS_MAX:
@@ -199,7 +191,7 @@ class Schedules:
         now_ms = self._storage.clock.now_ms()
         newest = await self.occurrences(row.id, 1)
         after_ms = max(now_ms, unix_ms(newest[0].nominal_at) if newest else 0)
-        upcoming = await trio.to_thread.run_sync(next_of, plan, after_ms)
+        upcoming = await trio.to_thread.run_sync(lambda: next(moments(plan, after_ms), None))  # it may be slow
         if upcoming is None and store is schedules.create:
             raise InvalidInput("it would never be due; give a time in the future, or another rule")
         changes = await self._changes(row, plan, int(row.seen.get("turn", 0)))
@@ -225,7 +217,7 @@ class Schedules:
     async def _fire(self, timer: TimerRow, work: UnitOfWork) -> None:
         """Add what is due to the transaction that removes the timer."""
         try:
-            row = await self._storage.database.read(schedules.find, timer.ref)
+            row, _ = await self._storage.database.read(schedules.find, timer.ref)
         except RowNotFound:  # deleted with its agent or group
             return
         if row.status is not ScheduleStatus.ACTIVE or timer.payload is None:
@@ -293,8 +285,8 @@ class Schedules:
             source_metadata=about,
             policy="enqueue",
         )
-        turn_id, accept, wake = self._accepting(target, incoming)
-        fired = self._row(row, nominal, OccurrenceStatus.FIRED, turn_id=turn_id)
+        turn_id, accept, wake = self.accepting(target, incoming)
+        fired = OccurrenceRow(row.id, iso(nominal), OccurrenceStatus.FIRED, self._storage.now(), turn_id=turn_id)
 
         def store(connection: Connection) -> list[Event]:
             occurrence, events = fired, list[Event]()
@@ -311,13 +303,8 @@ class Schedules:
         work.when_settled(lambda committed: wake() if committed else None)
         return turn_id
 
-    def _row(self, row: ScheduleRow, nominal: int, status: OccurrenceStatus, **more: Any) -> OccurrenceRow:
-        return OccurrenceRow(row.id, iso(nominal), status, self._storage.now(), **more)
-
-    def _note(
-        self, row: ScheduleRow, nominal: int, status: OccurrenceStatus, work: UnitOfWork, *, reason: str, count: int = 1
-    ) -> None:
-        work.store(schedules.note_occurrence, self._row(row, nominal, status, reason=reason, count=count))
+    def _note(self, row: ScheduleRow, nominal: int, status: OccurrenceStatus, work: UnitOfWork, **more: Any) -> None:
+        work.store(schedules.note_occurrence, OccurrenceRow(row.id, iso(nominal), status, self._storage.now(), **more))
 
     async def _ask(self, row: ScheduleRow, nominal: int, work: UnitOfWork) -> None:
         request = {"schedule_id": row.id, "schedule": row.name, "nominal_at": iso(nominal), "message": row.message}

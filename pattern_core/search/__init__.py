@@ -2,7 +2,7 @@
 
 from pattern_core.search.find import QueryVectors, search
 from pattern_core.search.request import KINDS, RELEVANT_MIN, GroupBy, Hit, Mode, SearchRequest, SearchResult
-from pattern_db.search import SPOKEN
+from pattern_db.enums import SPOKEN
 
 __all__ = [
     "KINDS",

@@ -225,7 +225,7 @@ def rank_documents(connection: Connection, searched: Plan, kind: SearchKind) -> 
         words = _words(connection, searched, kind, chosen)
         rows = storage.rows(connection, kind, sorted(words), searched.request)
     meanings = compare(connection, searched, kind, searched.breadth.compared)
-    rows |= storage.rows_of_refs(connection, kind, list(meanings.nearness), searched.request)
+    rows |= storage.rows(connection, kind, list(meanings.nearness), searched.request)
     share = MEANING_SHARE if searched.compares_words else 1.0
     share = share if meanings.nearness else 0.0
     best: dict[str, Ranked] = {}

@@ -122,7 +122,7 @@ class _Pool:
 
     def take_near(self, meanings: Meanings) -> None:
         """Add the messages that are near in meaning, and read the neighbours of the whole pool."""
-        named = storage.rows_of_refs(self._connection, SearchKind.MESSAGE, list(meanings.nearness), self._plan.request)
+        named = storage.rows(self._connection, SearchKind.MESSAGE, list(meanings.nearness), self._plan.request)
         self._keep(named.values())
         self._near = {number: meanings.nearness[row.ref] for number, row in named.items()}
         self._look_around(list(self._rows))

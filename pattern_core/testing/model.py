@@ -14,6 +14,7 @@ from pattern_core.models.model import (
     ModelReply,
     ModelRequest,
     OnDelta,
+    Provider,
     ReasoningDelta,
     TextDelta,
     Usage,
@@ -72,7 +73,7 @@ def together(*replies: ModelReply) -> ModelReply:
     return ModelReply(parts=parts, finish_reason=finish, usage=replies[0].usage if replies else NO_USAGE)
 
 
-class ScriptedProvider:
+class ScriptedProvider(Provider):
     """Answers the n-th question with the n-th entry of a script.
 
     An entry is a reply, an error to raise, a `Paced` reply, or a function of the request that gives one of these.
@@ -92,7 +93,6 @@ class ScriptedProvider:
         self.asked = 0
         self.running = 0
         self.cancelled = 0
-        self.closed = False
         self._script = iter(script)
         self._otherwise = otherwise
         self._slice_chars = slice_chars
@@ -125,10 +125,6 @@ class ScriptedProvider:
             raise
         finally:
             self.running -= 1
-
-    async def aclose(self) -> None:
-        """Nothing is held open; sets `closed`."""
-        self.closed = True
 
     async def _play(self, answer: Answer, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         if callable(answer):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
-from pattern_core.models.providers.encoding import OPENAI, json_object, proof_of
+from pattern_core.models.providers.encoding import OPENAI, JsonObject, proof_of
 from pattern_core.testing import wire
 
 _FINISH = {
@@ -171,7 +171,7 @@ def _whole(part: Part, place: int) -> _Event:
 
 
 def _proof(signature: str | None) -> _Event:
-    proof = json_object(proof_of(OPENAI, signature))
+    proof = JsonObject.parse(proof_of(OPENAI, signature))
     return {name: value for name, value in proof.items() if name != "server"}
 
 

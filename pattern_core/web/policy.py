@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
 from pattern_core.errors import InvalidInput, PermissionDenied
-from pattern_core.web.engines import EngineSettings
+from pattern_core.models.providers.settings import Secret
 
 if TYPE_CHECKING:
     import httpx2
@@ -27,6 +27,7 @@ _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9._:-]+")
 _ODD = re.compile(r"[\x00-\x20\x7f\\]")
 
+EngineKind = Literal["none", "searxng", "brave"]
 Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 _Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 
@@ -91,6 +92,15 @@ class WebPolicy:
     def denies(self, host: str) -> bool:
         """Return whether a name, or an address as text, is one of those that are never visited."""
         return any(_covers(entry, host) for entry in self.deny_hosts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """Which engine, where, and its key; the address is the operator's word and not checked as agents' are."""
+
+    kind: EngineKind = "none"  # search engine; `none`: only pages can be read
+    base_url: str | None = None  # address of a SearXNG server that allows the format json
+    api_key: Secret | None = None  # key of Brave; `api_key_env` names a variable with it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,22 @@
 """The web of one constellation: fetching pages, reading what they say, and searching for them.
 
-HTML and PDF are read in a child process, text and data are shown as they are.
+HTML and PDF are read in a child process, text and data are shown as they are. A new search engine is a `case` of
+`question_of` and of `read_answer`.
+
+Sources: the search API of SearXNG (https://docs.searxng.org/dev/search_api.html) and the web search API of Brave
+(https://api-dashboard.search.brave.com/app/documentation/web-search).
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from urllib.parse import urlencode
 
 import trio
 
@@ -18,8 +26,7 @@ from pattern_core.files.readers import TEXT_CHARS_MAX, Format, clean, read_page,
 from pattern_core.files.reading import read_document, read_in_child
 from pattern_core.ids import Clock
 from pattern_core.web.download import Download, Downloader, Resolve, check_status, look_up
-from pattern_core.web.engines import WebHit, question_of, read_answer
-from pattern_core.web.policy import WebPolicy, WebSettings
+from pattern_core.web.policy import URL_CHARS_MAX, EngineSettings, WebPolicy, WebSettings
 
 FETCHES_MAX = 4  # of one constellation at once
 QUERY_CHARS_MAX = 400
@@ -28,8 +35,10 @@ CACHE_CHARS_MAX = 8_000_000  # of all pages together
 PAGE_CHARS = 1_000  # that a page counts besides its text: its addresses, its title
 READ_TIMEOUT_S = 20.0  # of wall time
 TITLE_CHARS_MAX = 300
+HIT_TITLE_CHARS_MAX, SNIPPET_CHARS_MAX = 200, 500
 KIND_CHARS_MAX = 100
 HTML_BYTES_MAX = 2 * 1024 * 1024  # reading a megabyte of HTML takes seconds; what is beyond is cut
+_TAG = re.compile(r"<[^<>]{0,200}>")
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXTUAL = ("application/json", "application/xml", "application/javascript", "application/yaml", "application/x-ndjson")
 # Encodings that Python knows and no page is in; decoding some of them takes hours for what is long and made for it.
@@ -157,3 +166,70 @@ def _decoded(data: bytes, charset: str | None) -> str:
             if codecs.lookup(charset).name not in _NO_TEXT:
                 return data.decode(charset, errors="replace")
     return read_text(data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebHit:
+    """A page that was found, its texts without markup."""
+
+    title: str
+    url: str
+    snippet: str
+
+
+def question_of(settings: EngineSettings, query: str, limit: int) -> tuple[str, Mapping[str, str]]:
+    """Return the address and the headers by which the configured engine is asked.
+
+    Raises:
+        InvalidInput: none is configured, or something is missing; the message tells the operator what.
+    """
+    base = (settings.base_url or "").rstrip("/")
+    match settings.kind:
+        case "searxng":  # which must allow the format json, and has pages of its own length
+            if not base:
+                raise InvalidInput(
+                    "web search lacks its address: set base_url in [web.search], such as http://127.0.0.1:8888"
+                )
+            return f"{base}/search?{urlencode({'q': query, 'format': 'json'})}", {}
+        case "brave":
+            if settings.api_key is None:
+                raise InvalidInput("web search lacks its key: set api_key or api_key_env in [web.search]")
+            where = f"{base or 'https://api.search.brave.com'}/res/v1/web/search"
+            headers = {"X-Subscription-Token": settings.api_key.get_secret_value(), "Accept": "application/json"}
+            return f"{where}?{urlencode({'q': query, 'count': limit})}", headers
+        case _:
+            raise InvalidInput(
+                "web search is not configured on this server: the operator sets kind to searxng or brave in the section"
+                " [web.search] of pattern.toml. Pages with a known address can be fetched"
+            )
+
+
+def read_answer(settings: EngineSettings, body: bytes, limit: int) -> Sequence[WebHit]:
+    """Return the first `limit` results of an answer.
+
+    Raises:
+        Unavailable: it is not what the engine answers.
+    """
+    try:
+        answer = json.loads(body)
+        if settings.kind == "brave":  # without `web`, nothing was found
+            results, snippet = answer.get("web", {"results": []})["results"], "description"
+        else:
+            results, snippet = answer["results"], "content"
+        found = [
+            WebHit(
+                title=_plain(hit.get("title"), HIT_TITLE_CHARS_MAX),
+                url=str(hit.get("url") or ""),
+                snippet=_plain(hit.get(snippet), SNIPPET_CHARS_MAX),
+            )
+            for hit in results
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Unavailable("the search engine's answer cannot be read; the operator should check [web.search]") from None
+    kept = [hit for hit in found if hit.url.startswith(("http://", "https://")) and len(hit.url) <= URL_CHARS_MAX]
+    return kept[:limit]
+
+
+def _plain(text: object, chars_max: int) -> str:
+    words = " ".join(html.unescape(_TAG.sub("", str(text or "")[: 8 * chars_max])).split())
+    return words if len(words) <= chars_max else words[: chars_max - 1] + "…"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pattern_db.columns import Json, from_json
-from pattern_db.connection import Connection, Table, fetch_all
+from pattern_db.connection import Connection, NamedTable, fetch_all
 from pattern_db.enums import AgentStatus
 from pattern_db.tables import embeddings
 
@@ -29,49 +29,19 @@ class AgentRow:
     status: AgentStatus = AgentStatus.ACTIVE
 
 
-_AGENTS = Table(
+_AGENTS = NamedTable(
     "agents",
     AgentRow,
+    "agent {}",
     json=("config", "enabled_tools", "tool_rules"),
     types={"enabled_tools": lambda text: tuple(from_json(text)), "status": AgentStatus},
 )
+create, get, find = _AGENTS.create, _AGENTS.get, _AGENTS.find
 
 
-def create(connection: Connection, row: AgentRow) -> None:
-    """Add an agent.
-
-    Raises:
-        apsw.ConstraintError: the id or name is in use (translated to `RowConflict`).
-    """
-    _AGENTS.insert(connection, [row])
-
-
-def get(connection: Connection, agent_id: str) -> AgentRow:
-    """Return the agent with this id.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    return _AGENTS.one(connection, "WHERE id = ?", (agent_id,), f"agent {agent_id}")
-
-
-def find(connection: Connection, id_or_name: str) -> AgentRow:
-    """Return the agent with this id, else the one with this name.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    return _AGENTS.one(
-        connection,
-        "WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1",
-        (id_or_name,),
-        f"agent {id_or_name}",
-    )
-
-
-def list_all(connection: Connection, *, status: AgentStatus | None = None) -> list[AgentRow]:
-    """Return all agents (of one status), by name."""
-    return _AGENTS.select(connection, "WHERE ?1 IS NULL OR status = ?1 ORDER BY name", (status,))
+def list_all(connection: Connection) -> list[AgentRow]:
+    """Return all agents, by name."""
+    return _AGENTS.select(connection, "ORDER BY name")
 
 
 def count(connection: Connection) -> int:

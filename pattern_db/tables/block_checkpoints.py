@@ -54,24 +54,10 @@ class Segment:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class DamagedBytes:
-    """One part of a block's document, as it was stored. `seq` is its newest update."""
-
-    block_id: str
-    part: DamagedPart
-    seq: int
-    found_at: str
-    reason: str
-    encoding: Encoding
-    data: bytes
-
-
 LARGE_SNAPSHOT_BYTES = 64 * 1024  # longer snapshots are stored only in their checkpoint
 _CHECKPOINTS = Table("memory_block_checkpoints", Checkpoint, types={"encoding": Encoding})
 _STAMPS = Table("memory_block_checkpoints", CheckpointStamp)
 _SEGMENTS = Table("memory_block_segments", Segment, types={"encoding": Encoding})
-_DAMAGED = Table("memory_block_damaged", DamagedBytes, types={"part": DamagedPart, "encoding": Encoding})
 _PARTS = {
     DamagedPart.CREATED: (
         "SELECT id AS block_id, 0 AS seq, snapshot_encoding AS encoding, loro_snapshot AS data FROM memory_blocks"
@@ -216,11 +202,6 @@ def put_aside(connection: Connection, block_id: str, after: int, found_at: str, 
         ("memory_block_segments", "last_seq"),
     ):
         connection.execute(f"DELETE FROM {table} WHERE block_id = ? AND {column} > ?", (block_id, after))
-
-
-def damaged_of(connection: Connection, block_id: str) -> list[DamagedBytes]:
-    """Return the damaged bytes of the block, oldest first."""
-    return _DAMAGED.select(connection, "WHERE block_id = ? ORDER BY id", (block_id,))
 
 
 def _newest_checkpoint(connection: Connection, block_id: str) -> Checkpoint | None:

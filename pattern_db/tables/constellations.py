@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection, Table, fetch_all
+from pattern_db.connection import Connection, NamedTable, fetch_all
 from pattern_db.errors import RowNotFound
 
 
@@ -24,16 +24,8 @@ class ConstellationRow:
     next_due_at: str | None = None
 
 
-_CONSTELLATIONS = Table("constellations", ConstellationRow)
-
-
-def create(connection: Connection, row: ConstellationRow) -> None:
-    """Add a constellation.
-
-    Raises:
-        apsw.ConstraintError: the owner has one of that name, or does not exist (translated to `RowConflict`).
-    """
-    _CONSTELLATIONS.insert(connection, [row])
+_CONSTELLATIONS = NamedTable("constellations", ConstellationRow, "constellation {}")
+create = _CONSTELLATIONS.create
 
 
 def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None) -> ConstellationRow:

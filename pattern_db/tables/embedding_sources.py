@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pattern_db.columns import from_json
-from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import Role, SearchKind
+from pattern_db.connection import Connection, Values, fetch_all
+from pattern_db.enums import SPOKEN, SearchKind
 from pattern_db.tables.embedding_indexes import SOURCES
 
-SPOKEN = (Role.USER, Role.ASSISTANT, Role.SYSTEM)  # results of tools repeat texts that are stored elsewhere
-_SPOKEN = ", ".join(f"'{role}'" for role in SPOKEN)
+# What has a text among messages: no results of tools, no tombstones.
+_SAID = "is_deleted = 0 AND content IS NOT NULL AND role IN ({})".format(", ".join(f"'{role}'" for role in SPOKEN))
 LOOKBACK = 8  # rows that are searched for a message's predecessor (before it) and successor (after it)
+
+
+# Of each kind but messages: scope, text, title and parent of the text ?1.
+_TEXTS = {
+    SearchKind.BLOCK: "SELECT agent_id, content_preview, label, NULL FROM memory_blocks"
+    " WHERE id = ?1 AND is_active = 1 AND content_preview IS NOT NULL",
+    SearchKind.ARCHIVAL: "SELECT agent_id, content, NULL, NULL FROM archival_entries WHERE id = ?1",
+    SearchKind.FILE: "SELECT f.folder_id, p.content, f.name || iif(p.heading = '', '', ': ' || p.heading), f.id"
+    " FROM file_passages AS p JOIN folder_files AS f ON f.id = p.file_id WHERE p.id = ?1",
+    # Stubs have no vectors: they have no content, and all of them would be near each other.
+    SearchKind.SUMMARY: "SELECT agent_id, summary, NULL, NULL FROM archive_summaries WHERE id = ?1 AND is_stub = 0",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +68,13 @@ def older(connection: Connection, kind: SearchKind, row: int, limit: int) -> lis
 
 def get(connection: Connection, kind: SearchKind, ref: str) -> EmbeddingSource | None:
     """Return the current text; None if it was deleted, or has nothing to embed."""
-    return _READERS[kind](connection, ref)
+    if kind is SearchKind.MESSAGE:
+        return _message(connection, ref)
+    row = connection.execute(_TEXTS[kind], (ref,)).fetchone()
+    if row is None:
+        return None
+    scope, text, title, parent = row
+    return EmbeddingSource(kind=kind, ref=ref, scope=scope, text=text, title=title, parent=parent)
 
 
 def successor(connection: Connection, message_id: str) -> str | None:
@@ -65,88 +82,41 @@ def successor(connection: Connection, message_id: str) -> str | None:
     here = connection.execute(
         "SELECT agent_id, position, session_id FROM messages WHERE id = ?", (message_id,)
     ).fetchone()
-    if here is None:
-        return None
-    found = connection.execute(
-        "SELECT id FROM (SELECT id, position, role, content, is_deleted, session_id FROM messages"
-        f" WHERE agent_id = ?1 AND position > ?2 ORDER BY position LIMIT {LOOKBACK})"
-        f" WHERE is_deleted = 0 AND content IS NOT NULL AND role IN ({_SPOKEN}) AND session_id IS ?3"
-        " ORDER BY position LIMIT 1",
+    found = None if here is None else _near(connection, here, ">", "ASC")
+    return None if found is None else found[0]
+
+
+def _near(connection: Connection, here: Values, side: str, order: str) -> tuple[str, str, str | None] | None:
+    """Return id, content and metadata of the next text on one side of the message with this agent, position, session.
+
+    It is of the same session, and among the next `LOOKBACK` rows.
+    """
+    found: tuple[str, str, str | None] | None = connection.execute(
+        "SELECT id, content, source_metadata FROM (SELECT id, position, role, content, is_deleted, session_id,"
+        f" source_metadata FROM messages WHERE agent_id = ?1 AND position {side} ?2 ORDER BY position {order}"
+        f" LIMIT {LOOKBACK}) WHERE {_SAID} AND session_id IS ?3 ORDER BY position {order} LIMIT 1",
         here,
     ).fetchone()
-    return None if found is None else str(found[0])
+    return found
 
 
 def _message(connection: Connection, ref: str) -> EmbeddingSource | None:
     row = connection.execute(
-        "SELECT agent_id, position, session_id, content, source_metadata FROM messages"
-        f" WHERE id = ? AND is_deleted = 0 AND content IS NOT NULL AND role IN ({_SPOKEN})",
+        f"SELECT agent_id, position, session_id, content, source_metadata FROM messages WHERE id = ? AND {_SAID}",
         (ref,),
     ).fetchone()
     if row is None:
         return None
-    agent_id, position, session_id, content, metadata = row
-    before = connection.execute(
-        "SELECT content, source_metadata FROM (SELECT position, role, content, is_deleted, session_id, source_metadata"
-        f" FROM messages WHERE agent_id = ?1 AND position < ?2 ORDER BY position DESC LIMIT {LOOKBACK})"
-        f" WHERE is_deleted = 0 AND content IS NOT NULL AND role IN ({_SPOKEN}) AND session_id IS ?3"
-        " ORDER BY position DESC LIMIT 1",
-        (agent_id, position, session_id),
-    ).fetchone()
+    agent_id, _position, _session_id, content, metadata = row
+    before = _near(connection, row[:3], "<", "DESC")
     return EmbeddingSource(
         kind=SearchKind.MESSAGE,
         ref=ref,
         scope=agent_id,
         text=content,
         speaker=_speaker(metadata),
-        previous=None if before is None else Said(text=before[0], speaker=_speaker(before[1])),
+        previous=None if before is None else Said(text=before[1], speaker=_speaker(before[2])),
     )
-
-
-def _block(connection: Connection, ref: str) -> EmbeddingSource | None:
-    row = connection.execute(
-        "SELECT agent_id, label, content_preview FROM memory_blocks"
-        " WHERE id = ? AND is_active = 1 AND content_preview IS NOT NULL",
-        (ref,),
-    ).fetchone()
-    if row is None:
-        return None
-    return EmbeddingSource(kind=SearchKind.BLOCK, ref=ref, scope=row[0], text=row[2], title=row[1])
-
-
-def _entry(connection: Connection, ref: str) -> EmbeddingSource | None:
-    row = connection.execute("SELECT agent_id, content FROM archival_entries WHERE id = ?", (ref,)).fetchone()
-    return None if row is None else EmbeddingSource(kind=SearchKind.ARCHIVAL, ref=ref, scope=row[0], text=row[1])
-
-
-def _passage(connection: Connection, ref: str) -> EmbeddingSource | None:
-    row = connection.execute(
-        "SELECT f.folder_id, f.id, f.name, p.heading, p.content FROM file_passages AS p"
-        " JOIN folder_files AS f ON f.id = p.file_id WHERE p.id = ?",
-        (ref,),
-    ).fetchone()
-    if row is None:
-        return None
-    folder, file, file_name, heading, content = row
-    title = f"{file_name}: {heading}" if heading else file_name
-    return EmbeddingSource(kind=SearchKind.FILE, ref=ref, scope=folder, parent=file, title=title, text=content)
-
-
-def _summary(connection: Connection, ref: str) -> EmbeddingSource | None:
-    """Stubs have no vectors: they have no content, and all of them would be near each other."""
-    row = connection.execute(
-        "SELECT agent_id, summary FROM archive_summaries WHERE id = ? AND is_stub = 0", (ref,)
-    ).fetchone()
-    return None if row is None else EmbeddingSource(kind=SearchKind.SUMMARY, ref=ref, scope=row[0], text=row[1])
-
-
-_READERS: dict[SearchKind, Callable[[Connection, str], EmbeddingSource | None]] = {
-    SearchKind.MESSAGE: _message,
-    SearchKind.BLOCK: _block,
-    SearchKind.ARCHIVAL: _entry,
-    SearchKind.FILE: _passage,
-    SearchKind.SUMMARY: _summary,
-}
 
 
 def _speaker(metadata: str | None) -> str | None:

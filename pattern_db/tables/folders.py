@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection, Table
+from pattern_db.connection import Connection, NamedTable, Table
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.tables import embeddings
 
@@ -43,31 +43,9 @@ class AttachedFolder:
     access: FolderAccess
 
 
-_FOLDERS = Table("folders", FolderRow, types={"path_type": PathType})
+_FOLDERS = NamedTable("folders", FolderRow, "folder {!r}", types={"path_type": PathType})
 _ATTACHMENTS = Table("folder_attachments", FolderAttachment, types={"access": FolderAccess})
-
-
-def create(connection: Connection, row: FolderRow) -> None:
-    """Add a folder.
-
-    Raises:
-        apsw.ConstraintError: the name is in use (translated to `RowConflict`).
-    """
-    _FOLDERS.insert(connection, [row])
-
-
-def find(connection: Connection, id_or_name: str) -> FolderRow:
-    """Return the folder with this id or, if there is none, this name.
-
-    Raises:
-        RowNotFound: there is neither.
-    """
-    return _FOLDERS.one(
-        connection,
-        "WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1",
-        (id_or_name,),
-        f"folder {id_or_name!r}",
-    )
+create, find = _FOLDERS.create, _FOLDERS.find
 
 
 def list_all(connection: Connection) -> list[FolderRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pattern_db.columns import Json, to_json
+from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, Table
 
 
@@ -26,20 +26,27 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberRow:
-    """An agent's place in a group. `role` is `regular`, `supervisor`, `observer`, `specialist`, or None: regular."""
+class Member:
+    """A member of a group: the id and name of an agent, whether it is active, and its place in the group. `role` is
+    `regular`, `supervisor`, `observer`, `specialist`, or None: regular.
+    """
 
-    group_id: str
-    agent_id: str
-    joined_at: str
-    ordinal: int = 0
+    id: str
+    name: str
     role: str | None = None
     domain: str | None = None
-    capabilities: Sequence[str] = ()
+    capabilities: tuple[str, ...] = ()
+    is_active: bool = True
 
 
 _GROUPS = Table("agent_groups", GroupRow, json=("pattern_config", "state"))
-_MEMBERS = Table("group_members", MemberRow, json=("capabilities",))
+_MEMBERS = Table(
+    "group_members",
+    Member,
+    source="group_members JOIN agents ON agents.id = agent_id",
+    columns={"id": "agents.id", "is_active": "agents.status = 'active'"},
+    types={"capabilities": lambda text: tuple(from_json(text)), "is_active": bool},
+)
 
 
 def create(connection: Connection, row: GroupRow) -> None:
@@ -105,18 +112,27 @@ def delete(connection: Connection, group_id: str) -> None:
     connection.execute("DELETE FROM memory_blocks WHERE agent_id = ?", (group_id,))
 
 
-def members(connection: Connection, group_id: str | None = None) -> list[MemberRow]:
-    """Return the members of a group, or of all groups, in the order in which they are asked."""
-    return _MEMBERS.select(
-        connection, "WHERE ?1 IS NULL OR group_id = ?1 ORDER BY group_id, ordinal, joined_at, agent_id", (group_id,)
-    )
+def members(connection: Connection, group_id: str) -> list[Member]:
+    """Return the members of a group in the order in which they are asked."""
+    return _MEMBERS.select(connection, "WHERE group_id = ? ORDER BY ordinal, joined_at, agent_id", (group_id,))
 
 
-def replace_members(connection: Connection, group_id: str, rows: Sequence[MemberRow]) -> None:
-    """Replace the members of a group.
+def replace_members(connection: Connection, group_id: str, members: Sequence[Member], now: str) -> None:
+    """Replace the members of a group. Those that stay keep the time at which they joined.
 
     Raises:
-        apsw.ConstraintError: an agent is missing, or named twice (a `RowConflict` once translated).
+        apsw.ConstraintError: an agent is missing (a `RowConflict` once translated).
     """
-    connection.execute("DELETE FROM group_members WHERE group_id = ?", (group_id,))
-    _MEMBERS.insert(connection, rows)
+    connection.execute(
+        "DELETE FROM group_members WHERE group_id = ? AND agent_id NOT IN (SELECT value FROM json_each(?))",
+        (group_id, to_json([one.id for one in members])),
+    )
+    connection.executemany(
+        "INSERT INTO group_members (group_id, agent_id, joined_at, ordinal, role, domain, capabilities)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET ordinal = excluded.ordinal, role = excluded.role,"
+        " domain = excluded.domain, capabilities = excluded.capabilities",
+        [
+            (group_id, one.id, now, ordinal, one.role, one.domain, to_json(one.capabilities))
+            for ordinal, one in enumerate(members)
+        ],
+    )

@@ -223,16 +223,9 @@ def detach(connection: Connection, block_id: str, agent_id: str) -> None:
         raise RowNotFound(f"block {block_id} is not shared with {agent_id}")
 
 
-def list_attachments(
-    connection: Connection, *, block_id: str | None = None, agent_id: str | None = None
-) -> list[Attachment]:
-    """Return the shares of a block, of an agent, or all, by time."""
-    return _LOANS.select(
-        connection,
-        "WHERE (?1 IS NULL OR block_id = ?1) AND (?2 IS NULL OR agent_id = ?2)"
-        " ORDER BY attached_at, block_id, agent_id",
-        (block_id, agent_id),
-    )
+def list_attachments(connection: Connection, block_id: str) -> list[Attachment]:
+    """Return the shares of a block, by time."""
+    return _LOANS.select(connection, "WHERE block_id = ? ORDER BY attached_at, agent_id", (block_id,))
 
 
 def list_visible(connection: Connection, agent_id: str, *, label: str | None = None) -> list[BlockRow]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pattern_db.columns import Json, to_json
-from pattern_db.connection import Connection, Table, fetch_all
+from pattern_db.connection import Connection, Table, Values, fetch_all
 from pattern_db.enums import CONSTELLATION_OWNER, OccurrenceStatus, ScheduleStatus
-from pattern_db.errors import RowConflict
+from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import timers
 
 TIMER = "schedule"  # the kind of timer of the next occurrence
@@ -74,23 +74,26 @@ def create(connection: Connection, row: ScheduleRow) -> None:
     _SCHEDULES.insert(connection, [row])
 
 
-def find(connection: Connection, id_or_name: str) -> ScheduleRow:
-    """Return the schedule with this id or, if there is none, this name.
+def find(connection: Connection, id_or_name: str) -> tuple[ScheduleRow, str | None]:
+    """Return the schedule with this id or, if there is none, this name, and when it is due next.
 
     Raises:
         RowNotFound: there is none.
     """
-    where = "WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1"
-    return _SCHEDULES.one(connection, where, (id_or_name,), f"schedule {id_or_name}")
+    found = _with_due(connection, "WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1", (id_or_name,))
+    if not found:
+        raise RowNotFound(f"there is no schedule {id_or_name}")
+    return found[0]
 
 
 def list_all(connection: Connection) -> list[tuple[ScheduleRow, str | None]]:
     """Return all schedules by name, each with the time at which it is due next."""
-    found = fetch_all(
-        connection,
-        f"SELECT {_SCHEDULES.columns}, (SELECT due_at FROM timer WHERE kind = '{TIMER}' AND ref = schedule.id)"
-        " FROM schedule ORDER BY name",
-    )
+    return _with_due(connection, "ORDER BY name")
+
+
+def _with_due(connection: Connection, rest: str, values: Values = ()) -> list[tuple[ScheduleRow, str | None]]:
+    due_at = f"(SELECT due_at FROM timer WHERE kind = '{TIMER}' AND ref = schedule.id)"
+    found = fetch_all(connection, f"SELECT {_SCHEDULES.columns}, {due_at} FROM schedule {rest}", values)
     return [(_SCHEDULES.make(row), row[-1]) for row in found]
 
 

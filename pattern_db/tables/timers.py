@@ -42,11 +42,6 @@ def delete(connection: Connection, kind: str, ref: str) -> None:
     connection.execute("DELETE FROM timer WHERE kind = ? AND ref = ?", (kind, ref))
 
 
-def get(connection: Connection, kind: str, ref: str) -> TimerRow | None:
-    """Return a timer, if there is one."""
-    return _TIMERS.first(connection, "WHERE kind = ? AND ref = ?", (kind, ref))
-
-
 def due(connection: Connection, now: str, limit: int) -> list[TimerRow]:
     """Return the timers that are due at `now`, the first ones first."""
     return _TIMERS.select(connection, "WHERE due_at <= ? ORDER BY due_at, kind, ref LIMIT ?", (now, limit))

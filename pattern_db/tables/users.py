@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pattern_db.columns import from_json
-from pattern_db.connection import Connection, Table
+from pattern_db.connection import Connection, NamedTable, Table
 from pattern_db.errors import RowNotFound
 
 
@@ -27,39 +27,8 @@ class UserRow:
     disabled_at: str | None = None
 
 
-_USERS = Table("users", UserRow, types={"is_admin": bool})
-
-
-def create(connection: Connection, row: UserRow) -> None:
-    """Add a user.
-
-    Raises:
-        apsw.ConstraintError: the name (in any case) or address is in use (translated to `RowConflict`).
-    """
-    _USERS.insert(connection, [row])
-
-
-def get(connection: Connection, user_id: str) -> UserRow:
-    """Return the user with this id.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    return _USERS.one(connection, "WHERE id = ?", (user_id,), f"user {user_id}")
-
-
-def find(connection: Connection, id_or_name: str) -> UserRow:
-    """Return the user with this id, else with this name (in any case).
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    return _USERS.one(
-        connection,
-        "WHERE id = ?1 OR username = ?1 ORDER BY id = ?1 DESC LIMIT 1",
-        (id_or_name,),
-        f"user {id_or_name}",
-    )
+_USERS = NamedTable("users", UserRow, "user {}", name_in="username", types={"is_admin": bool})
+create, get, find = _USERS.create, _USERS.get, _USERS.find  # a name in any case
 
 
 def list_all(connection: Connection) -> list[UserRow]:

@@ -11,11 +11,10 @@ from pydantic import Field
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.memory.block import BlockRow, BlockSettings, NewBlock, shown_schema, with_schema
+from pattern_core.memory.block import BlockRow, BlockSettings, NewBlock, from_template, shown_schema, with_schema
 from pattern_core.memory.document import DocumentDamaged
 from pattern_core.memory.edits import SetText, SetValue
 from pattern_core.memory.schema import parse_schema, to_metadata
-from pattern_core.memory.templates import from_template
 from pattern_db.enums import BlockType, Permission
 from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of, fields_with
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from tests.bench import cancel, dialogues, embeddings, first_token, flow, locomo, memory, recall, search, server, turns
+from tests.bench import dialogues, embeddings, flow, latency, locomo, memory, search, server, turns
 from tests.bench.report import Figure, machine, table
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -28,14 +28,14 @@ SUITES: dict[str, Callable[[], list[Figure]]] = {
     "turns": partial(turns.measure, quick=False),
     "server": partial(server.measure, quick=False),
     "flow": flow.measure,
-    "cancel": cancel.run,
-    "first-token": partial(trio.run, first_token.measure),
+    "cancel": latency.cancels,
+    "first-token": partial(trio.run, latency.first_token),
     "memory": memory.run,
     "search": search.run,
     "embeddings": embeddings.run,
     "locomo": locomo.run,
     "dialogues": dialogues.run,
-    "recall": partial(trio.run, recall.measure),
+    "recall": partial(trio.run, locomo.recall),
 }
 QUICK: dict[str, Callable[[], list[Figure]]] = {
     "turns": partial(turns.measure, quick=True),

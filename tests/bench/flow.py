@@ -19,7 +19,7 @@ from types import CodeType, FrameType
 import trio
 
 from pattern_core.messages import Text
-from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta
+from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, Provider, TextDelta
 from pattern_core.testing.model import calls, says
 from tests.bench.report import Figure, table
 from tests.pattern_server.place import Place, config_for, serving
@@ -47,7 +47,7 @@ class Tracer:
             self.seen[code] = None
 
 
-class Streaming:
+class Streaming(Provider):
     """A model that gives these answers, each text as one piece."""
 
     name = "scripted"
@@ -62,9 +62,6 @@ class Streaming:
             if isinstance(part, Text):
                 await on_delta(TextDelta(text=part.text))
         return answer
-
-    async def aclose(self) -> None:
-        """Nothing is held open."""
 
 
 async def message(place: Place) -> None:

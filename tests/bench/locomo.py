@@ -9,6 +9,11 @@ recall@10 of turns: the part of a question's evidence turns that is among the fi
 only the very turn counts. Of sessions: the same for `group_by: "session"` and the sessions that hold the evidence.
 Intervals are percentiles of 2,000 bootstrap samples of conversations, since the questions of one are alike.
 
+The suite `recall` asks how much of what answers a message its prompt shows by itself, and how much without need. Each
+question is the first message after the import. *Evidence shown* is the part of a question's evidence turns that stands
+in the recalled passages, averaged over questions. The messages of `unrelated.txt`, 20 of each of 10 kinds, have nothing
+to do with any of the conversations: what is recalled for them is for nothing.
+
 With `python -m tests.bench.locomo fit` the weights of `pattern_core.search.messages.Weights` are fitted again: for each
 question the messages that were compared, with what speaks for each (before weighting), go into a logistic regression
 that tells the evidence from the rest. It has one best answer, so that the committed constants come out again,
@@ -38,7 +43,10 @@ import numpy as np
 import trio
 from numpy.typing import NDArray
 
+from pattern_core.agent_settings import ContextSettings
 from pattern_core.constellation import Constellation
+from pattern_core.prompts import collect
+from pattern_core.prompts.parts import Findings
 from pattern_core.search import messages
 from pattern_core.search.find import query_vector
 from pattern_core.search.plan import Ranked, plan
@@ -67,6 +75,10 @@ PARTS = {
     "speaker": "speaker",
     "date": "date",
 }
+UNRELATED = Path(__file__).with_name("unrelated.txt")
+NOW = "2026-01-01T00:00:00.000Z"
+SHOWN_MIN, TOKENS_MAX, UNRELATED_MAX = 0.70, 280.0, 0.5
+SETTINGS = ContextSettings(recall_timeout_ms=10_000)  # the machine may be slow
 TOWARDS_ZERO = 0.01  # how much large weights cost: a little, so that few examples (of dates) do not decide alone
 STEPS_MAX, GAIN_LEAST = 50, 1e-9
 
@@ -356,6 +368,61 @@ def _in_words(weights: NDArray[np.float64]) -> str:
 def run() -> list[Figure]:
     """The figures, for the table of all benchmarks; empty where the data is not there."""
     return trio.run(measure, conversations()) if DATA.is_file() else []
+
+
+async def recall() -> list[Figure]:
+    """The figures with and without a model; empty where the data is not there."""
+    if not DATA.is_file():
+        return []
+    return [*await _recall_figures("hybrid", "local"), *await _recall_figures(NO_MODEL, "none")]
+
+
+async def _recall_figures(name: str, provider: str) -> list[Figure]:
+    talks = conversations()
+    about_other_things = [line for line in UNRELATED.read_text().splitlines() if not line.startswith("#")]
+    shown: list[float] = []
+    tokens: list[float] = []
+    needless: list[int] = []
+    async with asking(talks, provider=provider) as asked:
+        for talk in talks:
+            async with asked.constellation(talk) as constellation:
+                for question in talk.questions:
+                    found = await _recalled(constellation, question.text)
+                    evidence = {asked.turn_of(talk, part.ref) for part in found.parts} & question.turns
+                    shown.append(len(evidence) / len(question.turns))
+                    tokens.append(sum(part.tokens for part in found.parts))
+                needless += [len((await _recalled(constellation, text)).parts) for text in about_other_things]
+    is_default = provider == "local"
+    return [
+        Figure(
+            name=f"evidence shown, {name}",
+            unit="",
+            values=[round(statistics.fmean(shown), 4)],
+            least=SHOWN_MIN if is_default else None,
+        ),
+        Figure(name=f"tokens of what is recalled, {name}", unit="", values=[statistics.fmean(tokens)], most=TOKENS_MAX),
+        Figure(
+            name=f"passages for an unrelated message, {name}",
+            unit="",
+            values=[statistics.fmean(needless)],
+            most=UNRELATED_MAX,
+        ),
+    ]
+
+
+async def _recalled(constellation: Constellation, words: str) -> Findings:
+    """What the prompt of a turn that begins with these words would show, if nothing was in view."""
+    ada = await constellation.roster.get("ada")
+    return await collect.recall(
+        constellation.search,
+        SETTINGS,
+        words,
+        agent_id=ada.id,
+        kinds=[SearchKind.MESSAGE],
+        before="",
+        in_view=(),
+        now=NOW,
+    )
 
 
 if __name__ == "__main__":

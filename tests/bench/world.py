@@ -57,7 +57,7 @@ async def note(context: ToolContext, text: Annotated[str, "What to note."]) -> s
     return f"noted: {text}"
 
 
-class Script:
+class Script(Provider):
     """A model that answers whole and at once: a tool call first, if there are two steps, then 400 characters."""
 
     name = "script"
@@ -76,9 +76,6 @@ class Script:
             return ModelReply(parts=(call,), finish_reason="tool_calls", usage=USAGE)
         text = self._answers[self._asked % len(self._answers)]
         return ModelReply(parts=(Text(text=text),), finish_reason="stop", usage=USAGE)
-
-    async def aclose(self) -> None:
-        """Nothing is held open."""
 
 
 class World:

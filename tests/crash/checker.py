@@ -24,11 +24,21 @@ import apsw
 
 from pattern_db.connection import Connection, open_connection
 from pattern_db.maintenance import check as check_file
-from tests.crash.agreed import rules_kept, unasked
 from tests.crash.outside import World
-from tests.crash.rows import archived, at_rest, complete, given_up, money, outlines, state_of, steering
-from tests.crash.script import BLOCK, OUTER_TOOLS
-from tests.crash.state import Effect, Line, State
+from tests.crash.rows import (
+    Effect,
+    Line,
+    State,
+    archived,
+    at_rest,
+    complete,
+    given_up,
+    money,
+    outlines,
+    state_of,
+    steering,
+)
+from tests.crash.script import BLOCK, OUTER_TOOLS, PAYMENTS_MAX, SIGNED
 
 FAILED = ("error", "timeout")  # which no tool here does
 DELTAS = frozenset({"text.delta", "reasoning.delta"})
@@ -66,7 +76,7 @@ def check_after_death(world: World) -> list[str]:
         ),
         *_acks(world, state),
         *_executions(world, state),
-        *unasked(world, state),
+        *_unasked(world, state),
         *_joined(world, state),
         *_streams(world, state, at_rest=False),
     ]
@@ -89,8 +99,8 @@ def check_at_rest(world: World, *, resumes_max: int) -> tuple[list[str], Counter
             *_messages(connection, world, state),
             *_streamed(connection, world, state),
             *_local(connection, state),
-            *unasked(world, state),
-            *rules_kept(world, state),
+            *_unasked(world, state),
+            *_rules_kept(world, state),
             *given_up(connection, resumes_max),
             *_joined(world, state),
         ]
@@ -263,3 +273,57 @@ def _local(connection: Connection, state: State) -> Iterator[str]:
             yield f"{kind}: {effect.tool} {effect.words} is {effect.status} and happened {count} times"
         if effect.status not in ("done", "cancelled", "denied"):
             yield f"unfinished: {effect.tool} {effect.words} is {effect.status}"
+
+
+# What people and rules have to say about what agents do: nothing happens that they forbid, or did not agree to.
+
+
+def _unasked(world: World, state: State) -> Iterator[str]:
+    """What needs consent happened at most as often as a person agreed to it; an answer is used once."""
+    agreed = Counter(question.agreed for question in state.questions if question.agreed is not None)
+    ran = Counter((line.tool, line.words) for line in world.executions())
+    for (tool, words), count in ran.items():
+        if _needs_consent(tool, words) and count > agreed[words]:
+            yield f"unasked: {tool} {words} ran {count} times, and a person agreed {agreed[words]} times"
+    about = Counter((question.turn, question.step, question.call) for question in state.questions)
+    for place, count in about.items():
+        # A call is asked about before it runs, and once more for each time that a crash left it in doubt.
+        recoveries = sum((one.turn, one.step, one.call) == place for one in state.questions if one.kind == "recovery")
+        if count > 1 + recoveries:
+            yield f"unasked: a person was asked {count} times about the call {place}"
+
+
+def _needs_consent(tool: str, words: str) -> bool:
+    return tool == "order" or (tool == "book" and _is_bobs(words))
+
+
+def _is_bobs(words: str) -> bool:
+    """Words name the plan `<…-agent.step.call>`."""
+    return words.rsplit("-", 1)[-1].startswith("bob.")
+
+
+def _rules_kept(world: World, state: State) -> Iterator[str]:
+    """What bob's rules say held in each of his turns, however often it was cut off."""
+    ran = {line.words for line in world.executions()}
+    calls: dict[int, list[Effect]] = defaultdict(list)
+    for effect in state.effects:
+        calls[effect.turn].append(effect)
+        if effect.status == "denied" and effect.words in ran and not _had_run(state, effect):
+            yield f"unasked: {effect.tool} {effect.words} was refused and ran"
+    for key, effects in calls.items():
+        turn = state.turns[key]
+        if not any(_is_bobs(effect.words) for effect in effects):
+            continue
+        payments = sum(effect.tool == "pay" and effect.status in ("done", "in_doubt") for effect in effects)
+        if payments > PAYMENTS_MAX:
+            yield f"unasked: {payments} payments in turn {turn.id}"
+        done = [effect.tool for effect in effects if effect.status == "done"]
+        if "mail" in done and "look" not in done[: done.index("mail")]:
+            yield f"unasked: a mail without a look before it in turn {turn.id}"
+        if turn.status == "completed" and "book" in done and SIGNED not in done:
+            yield f"unasked: turn {turn.id} booked and ended without a signature"
+
+
+def _had_run(state: State, effect: Effect) -> bool:
+    """Whether another call of the same words ran: the one that was in doubt, of which this is the repetition."""
+    return any(other.words == effect.words and other.key != effect.key and other.attempts for other in state.effects)

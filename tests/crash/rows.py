@@ -1,4 +1,4 @@
-"""What must be true of a file alone once everything in it has ended; some of it at any instant.
+"""What a world's file says, and what must be true of it alone once all in it has ended; some of it at any instant.
 
 The words that a violation begins with are those of `tests/crash/checker.py`.
 """
@@ -6,8 +6,9 @@ The words that a violation begins with are those of `tests/crash/checker.py`.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from pattern_core.events import TERMINAL, read
 from pattern_core.memory.checkpoint import open_document
@@ -15,9 +16,87 @@ from pattern_core.turns.calls import IN_DOUBT
 from pattern_db.connection import Connection
 from pattern_db.tables import block_checkpoints
 from tests.crash.moments import line_of
-from tests.crash.state import Effect, Line, State, Turn, asked, words_of
 
 READ_MAX = 1_000_000
+Line = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn's row; `joined` is the key of the turn that its message joined."""
+
+    key: int
+    id: str
+    agent_id: str
+    status: str
+    started_at: str | None
+    ended_at: str | None
+    batch_id: str | None
+    joined: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """An effect's row, with the words that its arguments hold."""
+
+    turn: int
+    step: int
+    call: int
+    call_id: str
+    tool: str
+    words: str
+    key: str
+    status: str
+    message_id: str | None
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person was asked about a call, and `agreed`, the words that may be run by the answer; None for a no."""
+
+    kind: str
+    status: str
+    turn: int
+    step: int
+    call: int
+    agreed: str | None
+
+
+@dataclass(slots=True)
+class State:
+    """What the file says."""
+
+    turns: dict[int, Turn]
+    effects: list[Effect]
+    events: list[Line]
+    problems: list[str]
+    questions: list[Question]
+    tally: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def turns_by_id(self) -> dict[str, Turn]:
+        """The turns by the id that clients know."""
+        return {turn.id: turn for turn in self.turns.values()}
+
+
+def words_of(arguments: Mapping[str, object]) -> str:
+    """The words of a call's arguments."""
+    return str(arguments.get("words") or arguments.get("content")).strip()
+
+
+def asked(connection: Connection) -> list[Question]:
+    """The questions about calls, oldest first."""
+    found = connection.execute(
+        "SELECT kind, status, turn, step, call, coalesce(decision ->> '$.arguments', request ->> '$.arguments')"
+        " FROM approval WHERE call IS NOT NULL ORDER BY created_at, id"
+    )
+    return [
+        Question(
+            kind, status, turn, step, call, words_of(json.loads(said)) if status in ("approved", "edited") else None
+        )
+        for kind, status, turn, step, call, said in found
+    ]
 
 
 def at_rest(connection: Connection, state: State) -> Iterator[str]:

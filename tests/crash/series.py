@@ -6,6 +6,7 @@ what the kernel holds, so the worlds stand in memory (`/dev/shm`) where there is
 
 from __future__ import annotations
 
+import argparse
 import faulthandler
 import gc
 import json
@@ -275,7 +276,7 @@ def run_parallel(
     seed: int,
     points: int,
     settings: Settings,
-    choose_ending: ChooseEnding = choose_kill,
+    choose_ending: ChooseEnding,
     *,
     workers: int = 2,
     discard: bool = False,
@@ -334,3 +335,26 @@ def _work(series: Series, points: int, result: Path, share: tuple[int, int]) -> 
         traceback.print_exc(file=sys.__stderr__)
     finally:
         os._exit(status)
+
+
+def command(
+    parser: argparse.ArgumentParser,
+    amount: str,
+    most: int,
+    plan: Callable[[argparse.Namespace], tuple[Settings, ChooseEnding]],
+) -> int:
+    """Read the command line, cut off lives, and print what came of it; the exit status.
+
+    `amount` is the option that says how many, and `plan` decides by the options how.
+    """
+    parser.add_argument(f"--{amount}", type=int, default=most)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="print the tally as JSON instead of the table")
+    parser.add_argument("--discard", action="store_true", help="keep no world to look at")
+    options = parser.parse_args()
+    started = time.monotonic()
+    points = getattr(options, amount)
+    tally = run_parallel(options.seed, points, *plan(options), workers=options.workers, discard=options.discard)
+    sys.stdout.write(tally.dump() if options.json else tally.table(time.monotonic() - started))
+    return 1 if tally.violations else 0

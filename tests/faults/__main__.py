@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 
 from tests.crash.life import Settings
-from tests.crash.series import ChooseEnding, run_parallel
+from tests.crash.series import ChooseEnding, command
 from tests.faults.endings import faults, power_cuts
 
 KINDS: dict[str, ChooseEnding] = {
@@ -25,21 +24,10 @@ KINDS: dict[str, ChooseEnding] = {
 
 
 def main() -> int:
-    """Read the command line, run, print the table; the exit status."""
+    """Run; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__.split("\n", 1)[0])
     parser.add_argument("kind", choices=sorted(KINDS))
-    parser.add_argument("--trials", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="print the tally as JSON instead of the table")
-    parser.add_argument("--discard", action="store_true", help="keep no world to look at")
-    options = parser.parse_args()
-    started = time.monotonic()
-    tally = run_parallel(
-        options.seed, options.trials, Settings(), KINDS[options.kind], workers=options.workers, discard=options.discard
-    )
-    sys.stdout.write(tally.dump() if options.json else tally.table(time.monotonic() - started))
-    return 1 if tally.violations else 0
+    return command(parser, "trials", 300, lambda options: (Settings(), KINDS[options.kind]))
 
 
 if __name__ == "__main__":

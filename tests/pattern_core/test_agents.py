@@ -50,25 +50,6 @@ async def test_a_new_agent_has_what_it_needs(world: Running) -> None:
     assert told == {"agent_id": agent.id, "name": "ada"}
 
 
-async def test_agents_are_found_by_id_and_by_name(world: Running) -> None:
-    roster = world.constellation.roster
-    bob, ada = [await roster.create(spec(name), author=USER) for name in ("bob", "ada")]
-    assert await roster.get("ada") == await roster.get(ada.id) == ada
-    assert await roster.all() == [ada, bob]
-    for unknown in ("eve", "agent_x", ""):
-        with pytest.raises(NotFound, match="there is no agent"):
-            await roster.get(unknown)
-
-
-async def test_what_is_stored_is_what_was_made() -> None:
-    async with in_memory() as database:
-        async with running(database=database, tools=[note]) as it:
-            fields: dict[str, Any] = {"tool_rules": [RULE], "config": {"temperature": 0.5}, "system_prompt": "ü"}
-            made = await it.constellation.roster.create(spec(**fields), author=USER)
-        async with running(database=database, tools=[note]) as it:
-            assert await it.constellation.roster.get("ada") == made
-
-
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

@@ -39,19 +39,6 @@ async def test_what_cannot_be_accepted_changes_nothing() -> None:
         assert await world.database.read(rows, "SELECT count(*) FROM turn") == [(0,)]
 
 
-async def test_an_agents_message_to_another_starts_its_turn_with_the_result() -> None:
-    script = [calls("tell", {"target": "bob", "content": "a - b | c\nd"}), says("told"), says("heard")]
-    async with running(script, tools=[tell]) as world:
-        ada = await world.agent()
-        await world.agent("bob")
-        await world.say("tell bob")
-        [heard] = [event.turn_id for event in await world.events() if event.data.get("sender") == f"agent:{ada.id}"]
-        assert heard is not None
-        view = await world.constellation.wait(heard)
-        assert view.messages[0].content == "a - b | c\nd"
-        assert view.messages[0].source == "agent"
-
-
 async def test_agents_that_pass_a_request_around_are_stopped() -> None:
     limits = Limits(turn=TurnLimits(depth_max=3))
 

@@ -115,22 +115,6 @@ def test_the_terminal_events_are_those_of_the_terminal_states() -> None:
     assert {f"turn.{status}" for status in TurnStatus if status not in open_states} == TERMINAL
 
 
-async def test_an_event_is_stored_as_it_is_published(rig: Rig) -> None:
-    published = await rig.say("a", "b", turn="turn_0") + await rig.say("c")
-    assert [(event.seq, event.name, event.turn_id) for event in published] == [
-        (1, "a", "turn_0"),
-        (2, "b", "turn_0"),
-        (3, "c", None),
-    ]
-    assert await rig.database.read(read, 0) == published
-    assert await rig.database.read(read, 1, limit=1) == published[1:2]
-    assert await rig.database.read(read, 0, turn_id="turn_0") == published[:2]
-    assert await rig.say() == []
-    assert rig.log.latest == 3
-    with pytest.raises(RowNotFound):
-        await rig.database.read(read, 0, turn_id="turn_9")
-
-
 async def test_what_was_published_beside_the_data_is_not_stored(rig: Rig) -> None:
     draft = Draft("odd", {"a": 1}, {"b": 2})
     [event] = await rig.database.write(lambda connection: append(connection, None, [draft], created_at=START))

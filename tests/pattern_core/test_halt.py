@@ -16,9 +16,9 @@ from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.halt import HALTED, RESUMED, Halt, Halted, HaltRow, note, stored
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
-from pattern_db.errors import Busy
 from pattern_db.tables import archival
 from tests.pattern_core.memory.rig import ADA, Rig, constellation
+from tests.support import until
 
 ASKER = {"agent_id": ADA, "agent_name": "ada", "turn_id": "turn_1"}
 
@@ -58,15 +58,6 @@ async def test_a_halt_is_stored_with_an_entry_and_an_event() -> None:
         assert len(await rig.database.read(archival.list_for_agent, ADA, 10)) == 3
 
 
-async def test_a_call_that_is_not_stored_halts_nothing() -> None:
-    async with rigged() as (rig, halt):
-        rig.fails = True
-        with pytest.raises(Busy):
-            await asked(rig, halt)
-        assert halt.current is None
-        assert await rig.database.read(stored) is None
-
-
 async def test_a_person_ends_it() -> None:
     async with rigged() as (rig, halt):
         with pytest.raises(Conflict, match="not halted"):
@@ -87,14 +78,10 @@ async def test_it_is_acted_on_when_it_comes_and_after_a_restart(tmp_path: Path) 
         await trio.testing.wait_all_tasks_blocked()
         row = await asked(rig, halt)
         assert acted == [row]  # before anything else runs
-        with trio.fail_after(60):
-            while not log.exists():
-                await trio.sleep(0.01)
+        await until(lambda: log.exists())
         again = await opened(rig, log)
         nursery.start_soon(again.run, lambda: acted.append(again.current))
-        with trio.fail_after(60):
-            while len(acted) < 2:
-                await trio.sleep(0.01)
+        await until(lambda: len(acted) == 2)
         nursery.cancel_scope.cancel()
     assert acted == [row, row]
     lines = log.read_text().splitlines()

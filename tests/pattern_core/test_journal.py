@@ -26,18 +26,6 @@ def refuse(_connection: Connection) -> NoReturn:
     raise RowConflict("another was first")
 
 
-async def test_work_is_stored_announced_and_settled() -> None:
-    async with accepted() as rig:
-        before = rig.log.latest
-        work, settled = UnitOfWork(), list[bool]()
-        work.event("a", {"x": 1})
-        work.store(meta.put, "key", "value")
-        work.when_settled(settled.append)
-        await rig.journal.commit_work(work)
-        assert (rig.log.latest, settled) == (before + 1, [True])
-        assert await rig.database.read(meta.get, "key") == "value"
-
-
 async def test_refused_work_leaves_nothing() -> None:
     async with accepted() as rig:
         before, latest = await rig.stored(), rig.log.latest

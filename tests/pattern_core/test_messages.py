@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from pattern_core.errors import InvalidInput
 from pattern_core.messages import (
     Image,
-    Message,
     Part,
     Reasoning,
     Text,
@@ -19,7 +18,6 @@ from pattern_core.messages import (
     check_text,
     parts_from_json,
     parts_to_json,
-    user,
 )
 
 JSON = st.recursive(
@@ -97,15 +95,6 @@ def test_bytes_alone_are_not_stored_in_a_message_and_what_older_rows_leave_out_i
         parts_to_json((Image(media_type="image/png", data=b"x"),))
     found = parts_from_json([{"type": "reasoning", "text": "hm"}, RESULT])
     assert found == (Reasoning(text="hm"), ToolResult(call_id="c", tool="note", content="done"))
-
-
-def test_the_words_and_the_calls_of_a_message() -> None:
-    call = ToolCall(call_id="c", tool="note")
-    message = Message(role="assistant", parts=(Reasoning(text="hm"), Text(text="a"), call, Text(text="b")))
-    assert (message.text, message.tool_calls, message.images) == ("ab", (call,), ())
-    image = Image(media_type="image/png", digest="ab")
-    assert Message(role="user", parts=(Text(text="a"), image)).images == (image,)
-    assert user("hello") == Message(role="user", parts=(Text(text="hello"),))
 
 
 def test_lone_surrogates_are_refused_and_everything_else_passes() -> None:

@@ -9,16 +9,14 @@ from dataclasses import dataclass, field
 import trio
 import trio.testing
 
-from pattern_core.approvals import ApprovalQuestion
 from pattern_core.testing import StoppedClock
 from pattern_core.timers import LOOK_S
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
-from pattern_db.enums import ApprovalKind, ApprovalStatus
 from pattern_db.errors import RowConflict
 from pattern_db.tables import timers
 from pattern_db.tables.timers import TimerRow
-from tests.support import PATIENCE_S, Running, running
+from tests.support import Running, running
 
 
 @dataclass
@@ -103,20 +101,3 @@ async def test_what_is_not_stored_fires_again(autojump_clock: trio.testing.MockC
         await here.put("one", 0)
         await here.pass_time(1)
         assert here.fired == ["one"]
-
-
-async def test_a_question_ends_by_its_timer(autojump_clock: trio.testing.MockClock) -> None:
-    clock = StoppedClock()
-    async with running(clock=clock) as one:
-        approvals, work = one.constellation.approvals, UnitOfWork()
-        asked = ApprovalQuestion(kind=ApprovalKind.MEMORY, request={"label": "x"}, audience="partner")
-        await approvals.ask(asked, work)
-        await one.constellation.memory.blocks.commit(work)
-        week = 7 * 24 * 3600
-        clock.advance(week * 1000)
-        with trio.fail_after(PATIENCE_S):
-            while "approval.decided" not in [event.name for event in await one.events()]:
-                await trio.sleep(1)
-        [listed] = await approvals.list(9, status=None)
-        assert listed.status is ApprovalStatus.EXPIRED
-        assert await one.database.read(timers.first_due) is None

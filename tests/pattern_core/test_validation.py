@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field, TypeAdapter
 
 from pattern_core.errors import InvalidInput
-from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, column_time, read, without_null
+from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, column_time, names_in, read, without_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +77,15 @@ def test_times_are_read_with_their_offset() -> None:
 def test_members_that_are_null_stand_for_the_default() -> None:
     assert without_null({"a": None, "b": 0, "c": {"d": None}}) == {"b": 0, "c": {"d": None}}
     assert without_null([None]) == [None]
+
+
+def test_the_names_of_an_object_are_found_at_its_place() -> None:
+    @dataclass(frozen=True)
+    class Van:
+        first: Parcel
+        rest: tuple[Parcel, ...]
+
+    known = names_in(Van)
+    assert known(()) == ["first", "rest"]
+    assert known(("rest", 3)) == known(("first",)) == ["label", "weight", "mode", "stops"]
+    assert known(("first", "label")) == known(("rest",)) == known(("none", "more")) == []

@@ -18,14 +18,16 @@ CHILD = """
 import sys
 from pathlib import Path
 from pattern_db.files import DataDirLock
-lock = DataDirLock.acquire(Path(sys.argv[1]), url="http://127.0.0.1:8470")
+lock = DataDirLock.acquire(Path(sys.argv[1]))
+lock.announce("http://127.0.0.1:8470")
 print("held", flush=True)
 sys.stdin.read()
 """
 
 
 def test_one_holder_at_a_time_also_within_a_process(tmp_path: Path) -> None:
-    with DataDirLock.acquire(tmp_path / "data", url="http://here"):
+    with DataDirLock.acquire(tmp_path / "data") as lock:
+        lock.announce("http://here")
         with pytest.raises(OwnedElsewhere, match=f"process {os.getpid()}, which serves at http://here") as caught:
             DataDirLock.acquire(tmp_path / "data")
         assert (caught.value.pid, caught.value.url) == (os.getpid(), "http://here")

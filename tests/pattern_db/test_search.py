@@ -159,7 +159,7 @@ def test_each_kind_of_result_has_its_fields(db: Connection, say: Say, make_block
     assert (entry.content, entry.metadata) == ("tea", '{"topic":1}')
     assert [row.label for row in hits(db, SearchKind.BLOCK, "shopping", tags=["home"])] == ["shopping"]
     assert hits(db, SearchKind.BLOCK, "shopping", tags=["work"]) == []
-    assert list(search.rows_of_refs(db, SearchKind.ARCHIVAL, ["arc_1", "arc_2"], Filters()).values()) == [entry]
+    assert list(search.rows(db, SearchKind.ARCHIVAL, ["arc_1", "arc_2"], Filters()).values()) == [entry]
 
 
 def test_superseded_entries_only_if_asked_for_and_chunks_lead_to_their_entry(db: Connection) -> None:

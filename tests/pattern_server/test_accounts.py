@@ -227,17 +227,6 @@ async def test_administrators_reach_all_own_ones_first(place: Place) -> None:
     assert len(await place.accounts.constellations_of(admin)) == 3
 
 
-async def test_a_token_for_one_constellation_reaches_that_alone(place: Place) -> None:
-    ann = await place.principal("ann")
-    for number in (1, 2):
-        await place.constellation(ann, f"con_{number}", f"n{number}")
-    bound = await place.principal("ann", "read", constellation_id="con_1")
-    assert (await place.accounts.constellation_for(bound, "n1")).id == "con_1"
-    with pytest.raises(NotFound):
-        await place.accounts.constellation_for(bound, "n2")
-    assert [row.id for row in await place.accounts.constellations_of(bound)] == ["con_1"]
-
-
 async def test_a_disk_that_cannot_be_written_refuses_no_token(place: Place) -> None:
     user = await place.accounts.create_user("ann")
     secret = await place.accounts.create_token(user, name="t", scopes=["read"])

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import trio
 
 from pattern_db.connection import Connection
 from pattern_db.database import DatabaseThreads
-from pattern_db.errors import Corrupt, DiskFull, StorageFailed
+from pattern_db.errors import Corrupt, DiskFull
 from pattern_db.tables import users
 from pattern_server.global_database import open_global
 
@@ -54,21 +53,3 @@ async def test_an_error_is_raised_and_the_next_call_works(tmp_path: Path) -> Non
                 with pytest.raises(DiskFull):
                     await run(fail)
                 assert await database.read(users.list_all) == []
-
-
-async def test_calls_that_waited_with_a_failed_one_are_all_answered(tmp_path: Path) -> None:
-    outcomes: list[str] = []
-    with DatabaseThreads() as threads:
-        async with open_global(tmp_path / "global.db", threads, now=NOW) as database, trio.open_nursery() as nursery:
-
-            async def call(number: int) -> None:
-                try:
-                    await (database.write(fail) if number == 3 else database.read(users.list_all))
-                    outcomes.append("answered")
-                except StorageFailed:
-                    outcomes.append("refused")
-
-            for number in range(8):
-                nursery.start_soon(call, number)
-        assert len(outcomes) == 8
-        assert "refused" in outcomes

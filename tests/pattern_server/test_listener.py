@@ -19,6 +19,8 @@ from pattern_server import listener
 from pattern_server.http import ABORT, GONE, KEEP
 from pattern_server.listener import ListenFailed, listen
 
+ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
     await receive()
@@ -40,8 +42,11 @@ async def listening(app: Callable[..., Any], **options: Any) -> AsyncIterator[tu
         stop.set()
 
 
-async def connect(url: str) -> trio.SocketStream:
-    return await trio.open_tcp_stream("127.0.0.1", int(url.rsplit(":", 1)[1]))
+async def connect(url: str, sent: bytes = b"") -> trio.SocketStream:
+    """A connection on which this was sent."""
+    stream = await trio.open_tcp_stream("127.0.0.1", int(url.rsplit(":", 1)[1]))
+    await stream.send_all(sent)
+    return stream
 
 
 async def test_serves_on_a_free_port_without_saying_what_it_is() -> None:
@@ -85,8 +90,7 @@ async def test_requests_under_way_are_finished() -> None:
 
 async def test_a_client_that_does_not_read_cannot_hold_the_end() -> None:
     async with listening(endless, grace_s=0.2) as (url, stop):
-        stream = await connect(url)
-        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        stream = await connect(url, ASK)
         await trio.sleep(0.1)
         began = trio.current_time()
         stop.set()
@@ -103,8 +107,7 @@ async def test_cancelling_ends_it_at_once() -> None:
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             url = await nursery.start(partial(listen, endless, host="127.0.0.1", port=0, stop=trio.Event()))
-            stream = await connect(url)
-            await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            stream = await connect(url, ASK)
             await trio.sleep(0.1)
             nursery.cancel_scope.cancel()
         await stream.aclose()
@@ -125,8 +128,7 @@ async def test_a_client_that_does_not_read_is_dropped_after_a_while(
             nursery.cancel_scope.cancel()
         ended.set()
 
-    async with listening(watched, grace_s=0.1) as (url, _stop), await connect(url) as stream:
-        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with listening(watched, grace_s=0.1) as (url, _stop), await connect(url, ASK) as stream:
         with trio.fail_after(60):
             while not ended.is_set():
                 with trio.move_on_after(0.02):
@@ -160,8 +162,7 @@ async def test_the_application_can_close_its_connection() -> None:
 )
 async def test_broken_clients_break_only_their_connection(sent: bytes) -> None:
     async with listening(hello, grace_s=0.1) as (url, _stop):
-        async with await connect(url) as stream:
-            await stream.send_all(sent)
+        async with await connect(url, sent) as stream:
             with trio.move_on_after(0.2):
                 try:
                     while await stream.receive_some():
@@ -189,11 +190,9 @@ async def test_http_2_is_not_spoken() -> None:
         b"HTTP2-Settings: AAMAAABkAAQAAAAAAAIAAAAA\r\n\r\n"
     )
     async with listening(hello) as (url, _stop):
-        async with await connect(url) as stream:
-            await stream.send_all(prior_knowledge)
+        async with await connect(url, prior_knowledge) as stream:
             assert (await all_of(stream)).startswith(b"HTTP/1.1 505 ")
-        async with await connect(url) as stream:
-            await stream.send_all(upgrade)
+        async with await connect(url, upgrade) as stream:
             answer = await all_of(stream)
             assert answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"hello")
 
@@ -204,7 +203,7 @@ async def test_http_2_is_not_spoken() -> None:
         b"",
         b"GET / HTTP/1.1\r\nHo",
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab",
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        ASK,
     ],
     ids=["idle", "in the headers", "in the body", "answered"],
 )
@@ -214,9 +213,7 @@ async def test_what_a_client_closes_is_released_at_once(sent: bytes) -> None:
 
     async with listening(hello) as (url, _stop):
         before = descriptors()
-        streams = [await connect(url) for _ in range(20)]
-        for stream in streams:
-            await stream.send_all(sent)
+        streams = [await connect(url, sent) for _ in range(20)]
         await trio.sleep(0.05)
         for stream in streams:
             await stream.aclose()
@@ -235,8 +232,7 @@ async def test_a_request_whose_client_left_can_be_cancelled() -> None:
         ended.set()
 
     async with listening(slow) as (url, _stop):
-        stream = await connect(url)
-        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        stream = await connect(url, ASK)
         await begun.wait()
         await stream.aclose()
         with trio.fail_after(60):
@@ -250,7 +246,7 @@ async def test_a_connection_is_kept_where_there_was_no_body_to_read() -> None:
 
     async with listening(deaf) as (url, _stop), await connect(url) as stream:
         for _ in range(3):
-            await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await stream.send_all(ASK)
             assert (await stream.receive_some()).startswith(b"HTTP/1.1 204 ")
         await stream.send_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n")
         assert (await all_of(stream)).startswith(b"HTTP/1.1 204 ")
@@ -258,8 +254,7 @@ async def test_a_connection_is_kept_where_there_was_no_body_to_read() -> None:
 
 async def test_headers_that_do_not_come_end_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "FIRST_TIMEOUT_S", 0.05)
-    async with listening(hello) as (url, _stop), await connect(url) as stream:
-        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n")
+    async with listening(hello) as (url, _stop), await connect(url, b"GET / HTTP/1.1\r\nHost: x\r\n") as stream:
         assert await all_of(stream) == b""
 
 
@@ -271,8 +266,8 @@ async def test_a_body_is_read_as_the_application_asks_for_it() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": body})
 
-    async with listening(echo) as (url, _stop), await connect(url) as stream:
-        await stream.send_all(b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+    expecting = b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+    async with listening(echo) as (url, _stop), await connect(url, expecting) as stream:
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 100 ")
         pipelined = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n"
         await stream.send_all(b"abc" + pipelined + b"HEAD / HTTP/1.0\r\n\r\n")
@@ -291,22 +286,6 @@ async def test_an_application_that_says_less_than_it_announced_breaks_only_its_c
         for _ in range(3):
             with pytest.raises(httpx2.TransportError):
                 await client.get(url)
-
-
-async def test_the_application_knows_the_peer() -> None:
-    clients: list[tuple[str, int]] = []
-
-    async def noting(scope: Any, receive: Any, send: Any) -> None:
-        clients.append(scope["client"])
-        await hello(scope, receive, send)
-
-    async with listening(noting) as (url, _stop), await connect(url) as stream:
-        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert (await all_of(stream)).endswith(b"hello")
-        assert clients == [stream.socket.getsockname()]
-
-
-ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Doorkeeper:
@@ -342,8 +321,7 @@ async def test_new_connections_replace_those_that_can_be_spared(bounds: tuple[in
     ):
 
         async def another(sent: bytes = b"") -> trio.SocketStream:
-            stream = await open_ones.enter_async_context(await connect(url))
-            await stream.send_all(sent)
+            stream = await open_ones.enter_async_context(await connect(url, sent))
             await trio.testing.wait_all_tasks_blocked(0.02)
             return stream
 

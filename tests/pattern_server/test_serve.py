@@ -28,6 +28,7 @@ from pattern_server.config import Config
 from pattern_server.listener import ListenFailed
 from pattern_server.serve import Ready, configure_logs, open_app, serve
 from tests.pattern_server.place import API, client_of, config_for
+from tests.support import until
 
 OTHER = {"model_provider": "google", "model_name": "g"}
 GIVEN = "a-token-given-by-the-operator-0123456789"
@@ -44,10 +45,15 @@ async def running(config: Config, *providers: ScriptedProvider) -> AsyncIterator
         shutdown.set()
 
 
-async def begun(client: httpx2.AsyncClient) -> str:
-    """Send ada of a new constellation a message, and return the path of its turn."""
+async def made(client: httpx2.AsyncClient) -> None:
+    """Make the constellation home with its agent ada."""
     await client.post("/constellations", json={"name": "home"})
     await client.post("/constellations/home/agents", json={"name": "ada"})
+
+
+async def begun(client: httpx2.AsyncClient) -> str:
+    """Send ada of a new constellation a message, and return the path of its turn."""
+    await made(client)
     where = "/constellations/home/agents/ada/messages"
     answer = await client.post(where, json={"content": "Hello"}, headers={"Prefer": "respond-async"})
     return f"/constellations/home/turns/{answer.json()['turn_id']}"
@@ -55,9 +61,7 @@ async def begun(client: httpx2.AsyncClient) -> str:
 
 async def asked(provider: ScriptedProvider) -> None:
     """Wait until the provider has been asked."""
-    with trio.fail_after(60):
-        while not provider.asked:
-            await trio.sleep(0.01)
+    await until(lambda: provider.asked)
 
 
 async def completed(client: httpx2.AsyncClient, turn: str) -> dict[str, Any]:
@@ -173,8 +177,7 @@ async def test_a_request_that_waits_while_the_server_stops_gets_the_turn(alone: 
 
     async with trio.open_nursery() as nursery, running(config, slow) as ready:
         client = client_of(ready.url, GIVEN)
-        await client.post("/constellations", json={"name": "home"})
-        await client.post("/constellations/home/agents", json={"name": "ada"})
+        await made(client)
         nursery.start_soon(wait, client)
         nursery.start_soon(watch, client)
         await asked(slow)
@@ -209,8 +212,7 @@ async def test_a_configured_provider_is_asked_with_its_key(alone: Path, monkeypa
         known = {"house": house, "google": {"kind": "google", "api_key": "x y"}}  # no key is like that: left out
         config = config_for(alone, providers=known, default_provider="house", bootstrap_token=GIVEN)
         async with running(config) as ready, client_of(ready.url, GIVEN) as client:
-            await client.post("/constellations", json={"name": "home"})
-            await client.post("/constellations/home/agents", json={"name": "ada"})
+            await made(client)
             await client.post("/constellations/home/agents", json={"name": "bea", **OTHER})
             where = "/constellations/home/agents/{}/messages"
             turn = (await client.post(where.format("ada"), json={"content": "Hello"})).json()
@@ -232,65 +234,34 @@ from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_server.serve import serve
 from tests.pattern_server.place import config_for
 config = config_for(Path(sys.argv[1]), bootstrap_token=sys.argv[2], supervisor={"drain_s": 300})
-slow = ScriptedProvider(otherwise=Paced(answer=says("Late."), delay_s=float(sys.argv[3])))
+slow = ScriptedProvider(otherwise=Paced(answer=says("Late."), delay_s=1.0))
 trio.run(partial(serve, config, providers={"scripted": slow}))
 """
 
 
-@asynccontextmanager
-async def process(folder: Path, answer_s: float) -> AsyncIterator[tuple[trio.Process, str]]:
-    """A server in a process of its own whose model takes its time, with a turn under way."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", SCRIPT, str(folder), GIVEN, str(answer_s)]
-    with (folder / "log").open("wb") as log:
-        started = await trio.lowlevel.open_process(command, env=environment, stderr=log)
-        try:
-            said: dict[str, Any] = {}
-            with trio.fail_after(30):
-                while said.get("pid") != started.pid:
-                    assert started.poll() is None
-                    await trio.sleep(0.02)
-                    if (folder / "data" / "server.json").exists():
-                        said = json.loads((folder / "data" / "server.json").read_text())
-            async with client_of(said["url"], GIVEN) as client:
-                turn = await begun(client)
-                with trio.fail_after(60):
-                    while (await client.get(turn)).json()["status"] != "running":
-                        await trio.sleep(0.01)
-            yield started, turn
-        finally:
-            with trio.CancelScope(shield=True):
-                started.kill()
-                await started.wait()
-
-
-async def ended(started: trio.Process, within_s: float) -> None:
-    """Wait for the process to end, and fail if it takes longer."""
-    with trio.fail_after(within_s):
-        await started.wait()
-
-
 @pytest.mark.slow
 async def test_sigterm_lets_running_work_end(alone: Path) -> None:
-    async with process(alone, answer_s=1) as (started, turn):
-        started.send_signal(signal.SIGTERM)
-        await ended(started, 60)
-        assert started.returncode == 0
+    """Of a server in a process of its own, whose model takes a second."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with (alone / "log").open("wb") as log:
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-c", SCRIPT, str(alone), GIVEN], env=environment, stderr=log
+        )
+    about = alone / "data" / "server.json"
+    try:
+        await until(about.exists)
+        async with client_of(json.loads(about.read_text())["url"], GIVEN) as client:
+            turn = await begun(client)
+            with trio.fail_after(60):
+                while (await client.get(turn)).json()["status"] != "running":
+                    await trio.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(60):
+            assert await process.wait() == 0
+    finally:
+        process.kill()
     async with running(config_for(alone)) as ready, client_of(ready.url, GIVEN) as client:
         assert (await client.get(turn)).json()["status"] == "completed"
-
-
-@pytest.mark.slow
-async def test_a_killed_server_leaves_nothing_in_the_way(alone: Path) -> None:
-    async with process(alone, answer_s=600) as (started, turn):
-        started.kill()
-        await ended(started, 60)
-    assert (alone / "data" / "server.json").exists()
-    quick = ScriptedProvider(otherwise=says("Here I am."))
-    async with running(config_for(alone), quick) as ready:
-        await asked(quick)  # before any request
-        async with client_of(ready.url, GIVEN) as client:
-            await completed(client, turn)
 
 
 @pytest.fixture(autouse=True)
@@ -348,8 +319,7 @@ async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Pat
     due = datetime.now(UTC) + timedelta(seconds=2)
     at = due.isoformat(timespec="milliseconds")
     async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
-        await client.post("/constellations", json={"name": "home"})
-        await client.post("/constellations/home/agents", json={"name": "ada"})
+        await made(client)
         body = {"name": "soon", "agent": "ada", "message": "Now.", "at": at}
         assert (await client.post("/constellations/home/schedules", json=body)).status_code == 201
     registry = config.data_dir / "global.db"
@@ -359,9 +329,7 @@ async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Pat
     provider = ScriptedProvider([says("Yes?")])
     async with running(config, provider) as ready, client_of(ready.url, GIVEN) as client:
         assert (await client.get("/constellations/home")).json()["state"] == "parked"
-        with trio.fail_after(60):
-            while not provider.requests:
-                await trio.sleep(0.01)
+        await until(lambda: provider.requests)
         late_s = (datetime.now(UTC) - due).total_seconds()
         assert 0 <= late_s < 2
         [occurred] = (await client.get("/constellations/home/schedules/soon/occurrences")).json()["items"]
@@ -371,8 +339,7 @@ async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Pat
 
 async def test_schedules_of_a_restored_copy_are_paused(alone: Path) -> None:
     async with running(config_for(alone, bootstrap_token=GIVEN)) as ready, client_of(ready.url, GIVEN) as client:
-        await client.post("/constellations", json={"name": "home"})
-        await client.post("/constellations/home/agents", json={"name": "ada"})
+        await made(client)
         body = {"name": "often", "agent": "ada", "message": "Now.", "every": 60}
         await client.post("/constellations/home/schedules", json=body)
         file = (await client.post("/constellations/home/backup")).json()["path"]
@@ -384,8 +351,7 @@ async def test_schedules_of_a_restored_copy_are_paused(alone: Path) -> None:
 async def test_a_command_without_a_server_starts_nothing_that_is_due(alone: Path) -> None:
     config = config_for(alone, bootstrap_token=GIVEN)
     async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
-        await client.post("/constellations", json={"name": "home"})
-        await client.post("/constellations/home/agents", json={"name": "ada"})
+        await made(client)
         body = {"name": "often", "agent": "ada", "message": "Now.", "every": 60}
         await client.post("/constellations/home/schedules", json=body)
     [database] = config.data_dir.glob("constellations/*/pattern.db")

@@ -16,12 +16,10 @@ from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
 from pattern_core.models.catalogue import UNKNOWN_WINDOW
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import ClientLimits
-from pattern_core.web.engines import EngineSettings
-from pattern_core.web.policy import WebSettings
+from pattern_core.web.policy import EngineSettings, WebSettings
 from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_server.config import Config, ConfigError, load
-from pattern_server.sections import BudgetsConfig
 from pattern_server.settings import (
     accounts_of,
     catalogue_of,
@@ -68,11 +66,15 @@ base_url = "http://127.0.0.1:8080/v1"
 """
 
 
+def loaded(text: str = "") -> Config:
+    """What a file with this text configures."""
+    Path("pattern.toml").write_text(text, encoding="utf-8")
+    return load()
+
+
 @pytest.fixture
-def config(tmp_path: Path) -> Config:
-    path = tmp_path / "pattern.toml"
-    path.write_text(FILE)
-    return load(path)
+def config() -> Config:
+    return loaded(FILE)
 
 
 def test_a_provider_has_its_key_its_address_and_a_default_model(config: Config) -> None:
@@ -179,19 +181,14 @@ async def test_an_unknown_provider_leads_nowhere(alone: Path) -> None:
     await shelf.aclose()
 
 
-def test_nothing_is_configured_by_default(alone: Path) -> None:
-    assert configured_budgets(load(data_dir=alone).budgets) == ()
-
-
-def test_every_amount_becomes_a_budget(alone: Path) -> None:
-    (alone / "pattern.toml").write_text(
-        "[budgets]\nturn = {tokens = 200_000}\nagent.day = {dollars = 0.1}\n"
-        "constellation.month = {tokens = 5, dollars = 12.345678}\nconstellation.total = {dollars = 100}\n"
-    )
-    found = configured_budgets(load(data_dir=alone).budgets)
+def test_every_amount_becomes_a_budget() -> None:
+    text = "[budgets]\nturn = {tokens = 200_000}\nagent.day = {dollars = 0.1}\nagent.total = {tokens = 0}\n"
+    text += "constellation.month = {tokens = 5, dollars = 12.345678}\nconstellation.total = {dollars = 100}\n"
+    found = configured_budgets(loaded(text).budgets)
     assert found == (
         Budget(BudgetScope.TURN, "", Period.TOTAL, Unit.TOKENS, 200_000),
         Budget(BudgetScope.AGENT, "", Period.DAY, Unit.MICRODOLLARS, 100_000),
+        Budget(BudgetScope.AGENT, "", Period.TOTAL, Unit.TOKENS, 0),
         Budget(BudgetScope.CONSTELLATION, "", Period.MONTH, Unit.TOKENS, 5),
         Budget(BudgetScope.CONSTELLATION, "", Period.MONTH, Unit.MICRODOLLARS, 12_345_678),
         Budget(BudgetScope.CONSTELLATION, "", Period.TOTAL, Unit.MICRODOLLARS, 100_000_000),
@@ -206,21 +203,14 @@ def test_a_variable_sets_one(alone: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (name_of(found), found.amount) == ("constellation.day.microdollars", 2_500_000)
 
 
-def test_an_amount_of_nothing_is_one() -> None:
-    config = BudgetsConfig.model_validate({"agent": {"total": {"tokens": 0}}})
-    assert [budget.amount for budget in configured_budgets(config)] == [0]
-
-
 ENVIRONMENT = {"PATH": "/bin", "TOKEN": "sesame", "SECRET": "not handed on", "LANG": "C"}
 
 
-def servers(tmp_path: Path, text: str) -> dict[str, McpSettings]:
-    file = tmp_path / "pattern.toml"
-    file.write_text(text, encoding="utf-8")
-    return configured_mcp(load(file), ENVIRONMENT)
+def servers(text: str) -> dict[str, McpSettings]:
+    return configured_mcp(loaded(text), ENVIRONMENT)
 
 
-def test_a_program(tmp_path: Path) -> None:
+def test_a_program() -> None:
     text = """
     [mcp.github]
     command = "npx"
@@ -234,7 +224,7 @@ def test_a_program(tmp_path: Path) -> None:
     start_timeout_s = 5
     """
     environment = {"PATH": "/bin", "TOKEN": "sesame", "LANG": "de", "MODE": "quiet"}
-    assert servers(tmp_path, text)["github"] == McpSettings(
+    assert servers(text)["github"] == McpSettings(
         reach=Stdio(
             command="npx",
             args=("-y", "server"),
@@ -249,7 +239,7 @@ def test_a_program(tmp_path: Path) -> None:
     )
 
 
-def test_an_address(tmp_path: Path) -> None:
+def test_an_address() -> None:
     text = """
     [mcp.notes]
     url = "https://notes.example/mcp"
@@ -261,7 +251,7 @@ def test_an_address(tmp_path: Path) -> None:
     protocol = "legacy"
     """
     headers = {"X-A": "a", "X-B": "sesame", "X-C": "", "Authorization": "Bearer sesame"}
-    assert servers(tmp_path, text)["notes"] == McpSettings(
+    assert servers(text)["notes"] == McpSettings(
         reach=Streamable(
             url="https://notes.example/mcp", headers={name: Secret(value) for name, value in headers.items()}
         ),
@@ -272,23 +262,17 @@ def test_an_address(tmp_path: Path) -> None:
     )
 
 
-def test_no_secret_is_shown(tmp_path: Path) -> None:
-    settings = servers(tmp_path, '[mcp.x]\ncommand = "a"\nenv = { KEY = "sesame" }')
+def test_no_secret_is_shown() -> None:
+    settings = servers('[mcp.x]\ncommand = "a"\nenv = { KEY = "sesame" }')
     assert "sesame" not in repr(settings)
 
 
-def loaded(tmp_path: Path, text: str) -> Config:
-    file = tmp_path / "pattern.toml"
-    file.write_text(text, encoding="utf-8")
-    return load(file)
+def test_without_a_section_there_is_no_web() -> None:
+    assert loaded("").web is None
+    assert loaded("[web]").web == WebSettings()
 
 
-def test_without_a_section_there_is_no_web(tmp_path: Path) -> None:
-    assert loaded(tmp_path, "").web is None
-    assert loaded(tmp_path, "[web]").web == WebSettings()
-
-
-def test_everything_that_can_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_that_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEARCH_KEY", "k")
     text = """
     [web]
@@ -301,7 +285,7 @@ def test_everything_that_can_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     kind = "brave"
     api_key_env = "SEARCH_KEY"
     """
-    assert loaded(tmp_path, text).web == WebSettings(
+    assert loaded(text).web == WebSettings(
         ports=(80, 8080),
         allow_hosts=("example.org",),
         deny_hosts=("secret.example.org",),
@@ -311,20 +295,10 @@ def test_everything_that_can_be_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
 
 
-def write(text: str, name: str = "pattern.toml") -> Path:
-    path = Path(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
-
-
 def test_embeddings_are_local_unless_configured() -> None:
     assert embedder_settings(load()) == EmbedderSettings()
-    write(
-        '[embeddings]\nmodel = "BAAI/bge-m3"\nruntime = "sentence-transformers"\nallow_download = true\n'
-        'query_prefix = ""'
-    )
-    settings = embedder_settings(load())
+    text = '[embeddings]\nmodel = "BAAI/bge-m3"\nruntime = "sentence-transformers"\nallow_download = true\n'
+    settings = embedder_settings(loaded(f'{text}query_prefix = ""'))
     assert (settings.model, settings.runtime, settings.allow_download) == ("BAAI/bge-m3", "sentence-transformers", True)
     assert (settings.query_prefix, settings.passage_prefix) == ("", None)
 
@@ -332,25 +306,21 @@ def test_embeddings_are_local_unless_configured() -> None:
 def test_embeddings_take_key_and_address_of_the_provider_that_they_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "k1")
     monkeypatch.setenv("OPENAI_API_KEY", "k2")
-    write(
-        '[providers.mine]\nkind = "openai"\nbase_url = "http://mine/v1"\napi_key_env = "MY_KEY"\n'
-        '[embeddings]\nprovider = "mine"\nmodel = "m"\n'
-    )
-    settings = embedder_settings(load())
+    text = '[providers.mine]\nkind = "openai"\nbase_url = "http://mine/v1"\napi_key_env = "MY_KEY"\n'
+    settings = embedder_settings(loaded(f'{text}[embeddings]\nprovider = "mine"\nmodel = "m"\n'))
     assert (settings.provider, settings.base_url, settings.model) == ("openai", "http://mine/v1", "m")
     assert settings.api_key is not None and settings.api_key.get_secret_value() == "k1"
-    write('[embeddings]\nprovider = "openai"')
-    assert embedder_settings(load()).api_key == Secret("k2")
-    write('[embeddings]\nprovider = "openai"\napi_key_env = "MY_KEY"\nbase_url = "http://other"')
-    settings = embedder_settings(load())
+    assert embedder_settings(loaded('[embeddings]\nprovider = "openai"')).api_key == Secret("k2")
+    config = loaded('[embeddings]\nprovider = "openai"\napi_key_env = "MY_KEY"\nbase_url = "http://other"')
+    settings = embedder_settings(config)
     assert (settings.api_key, settings.base_url) == (Secret("k1"), "http://other")
-    assert "k1" not in repr(load())
+    assert "k1" not in repr(config)
 
 
 def test_the_model_before_can_be_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "k1")
-    write('[embeddings.former]\nprovider = "compatible"\nmodel = "m"\nbase_url = "http://old"\napi_key_env = "MY_KEY"')
-    config = load()
+    text = '[embeddings.former]\nprovider = "compatible"\nmodel = "m"\nbase_url = "http://old"\napi_key_env = "MY_KEY"'
+    config = loaded(text)
     settings = embedder_settings(config, config.embeddings.former)
     assert (settings.provider, settings.model, settings.base_url) == ("compatible", "m", "http://old")
     assert settings.api_key == Secret("k1")

@@ -72,11 +72,12 @@ class World:
 
 
 @asynccontextmanager
-async def supervised(world: World, **settings: float) -> AsyncIterator[Supervisor[Sleeper]]:
+async def supervised(**settings: float) -> AsyncIterator[tuple[World, Supervisor[Sleeper]]]:
+    world = World()
     supervisor = Supervisor(world.run, SupervisorConfig.model_validate({"max_open": 100, **settings}))
     async with trio.open_nursery() as nursery:
         await nursery.start(supervisor.run)
-        yield supervisor
+        yield world, supervisor
         nursery.cancel_scope.cancel()
 
 
@@ -86,8 +87,7 @@ async def touch(supervisor: Supervisor[Sleeper], name: str) -> Sleeper:
 
 
 async def test_first_users_share_one_start(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (world, supervisor):
         async with trio.open_nursery() as nursery:
             for _ in range(10):
                 nursery.start_soon(touch, supervisor, "a")
@@ -97,8 +97,7 @@ async def test_first_users_share_one_start(autojump_clock: trio.testing.MockCloc
 
 
 async def test_an_impatient_first_user_does_not_stop_the_start(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (world, supervisor):
         with trio.move_on_after(0.005):
             await touch(supervisor, "a")
         await touch(supervisor, "a")
@@ -106,8 +105,7 @@ async def test_an_impatient_first_user_does_not_stop_the_start(autojump_clock: t
 
 
 async def test_idle_ones_are_parked_and_woken_again(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world, idle_park_s=10) as supervisor:
+    async with supervised(idle_park_s=10) as (world, supervisor):
         assert supervisor.state_of("a") == ("parked", None)
         await touch(supervisor, "a")
         assert supervisor.state_of("a") == ("awake", None)
@@ -128,11 +126,10 @@ async def test_what_parked_ones_leave_behind_is_freed(autojump_clock: trio.testi
             self.itself = self
 
     left: list[weakref.ref[Left]] = []
-    world = World()
-    world.at_start = lambda _name: left.append(weakref.ref(Left()))
     gc.disable()  # that which comes by itself, sooner or later
     try:
-        async with supervised(world, idle_park_s=10) as supervisor:
+        async with supervised(idle_park_s=10) as (world, supervisor):
+            world.at_start = lambda _name: left.append(weakref.ref(Left()))
             await touch(supervisor, "a")
             assert left[0]() is not None
             await trio.sleep(60)
@@ -143,16 +140,14 @@ async def test_what_parked_ones_leave_behind_is_freed(autojump_clock: trio.testi
 
 
 async def test_used_or_busy_ones_are_not_parked(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world, idle_park_s=10) as supervisor, supervisor.use("used"):
+    async with supervised(idle_park_s=10) as (_world, supervisor), supervisor.use("used"):
         (await touch(supervisor, "busy")).is_idle = False
         await trio.sleep(100)
         assert supervisor.awake() == 2
 
 
 async def test_a_crash_restarts_one_and_leaves_others_alone(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (world, supervisor):
         (await touch(supervisor, "a")).fail(ValueError("a bug"))
         other = await touch(supervisor, "b")
         await trio.sleep(1)
@@ -162,8 +157,7 @@ async def test_a_crash_restarts_one_and_leaves_others_alone(autojump_clock: trio
 
 
 async def test_users_during_a_crash_get_an_error(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (_world, supervisor):
         with pytest.raises(Unavailable, match="stopped") as caught:
             async with supervisor.use("a") as sleeper:
                 sleeper.fail(ValueError("a bug"))
@@ -173,8 +167,7 @@ async def test_users_during_a_crash_get_an_error(autojump_clock: trio.testing.Mo
 
 
 async def test_an_error_before_a_late_restart_has_its_time(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (_world, supervisor):
         for _ in range(4):
             (await _when_awake(supervisor, "a")).fail(ValueError("a bug"))
             await trio.sleep(0.1)
@@ -188,8 +181,7 @@ async def test_an_error_before_a_late_restart_has_its_time(autojump_clock: trio.
 
 
 async def test_the_fifth_crash_within_a_minute_quarantines(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (world, supervisor):
         for _ in range(5):
             (await _when_awake(supervisor, "a")).fail(ValueError("secret words"))
             await trio.sleep(0.1)
@@ -209,8 +201,7 @@ async def test_the_fifth_crash_within_a_minute_quarantines(autojump_clock: trio.
 
 
 async def test_rare_crashes_do_not_quarantine(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world, idle_park_s=10_000) as supervisor:
+    async with supervised(idle_park_s=10_000) as (world, supervisor):
         for _ in range(8):
             (await _when_awake(supervisor, "a")).fail(ValueError("a bug"))
             await trio.sleep(30)
@@ -219,8 +210,7 @@ async def test_rare_crashes_do_not_quarantine(autojump_clock: trio.testing.MockC
 
 
 async def test_storage_trouble_quarantines_at_once_and_backs_off(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (world, supervisor):
         waits = []
         for _ in range(8):
             (await touch(supervisor, "a")).fail(DiskFull("no space is left"))
@@ -234,8 +224,7 @@ async def test_storage_trouble_quarantines_at_once_and_backs_off(autojump_clock:
 
 
 async def test_storage_trouble_met_by_a_user_quarantines_too(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (world, supervisor):
         with pytest.raises(IOFailed):
             async with supervisor.use("a"):
                 raise IOFailed("the disk is broken")
@@ -247,8 +236,7 @@ async def test_storage_trouble_met_by_a_user_quarantines_too(autojump_clock: tri
 
 
 async def test_a_full_disk_met_by_a_user_leaves_the_constellation_awake() -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (world, supervisor):
         with pytest.raises(DiskFull):
             async with supervisor.use("a"):
                 raise DiskFull("no space is left")
@@ -257,35 +245,31 @@ async def test_a_full_disk_met_by_a_user_leaves_the_constellation_awake() -> Non
 
 
 async def test_an_outdated_schema_is_refused_with_its_own_words(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-
     def refuse(name: str) -> None:
         if name == "old":
             raise SchemaOutdated("run `pattern db migrate`")
 
-    world.at_start = refuse
-    async with supervised(world) as supervisor:
+    async with supervised() as (world, supervisor):
+        world.at_start = refuse
         with pytest.raises(Unavailable, match="pattern db migrate"):
             await touch(supervisor, "old")
         await touch(supervisor, "new")
 
 
 async def test_a_crash_at_start_is_tried_again(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
+    async with supervised() as (world, supervisor):
 
-    def once(name: str) -> None:
-        if world.lives[name] == 1:
-            raise ValueError("first")
+        def once(name: str) -> None:
+            if world.lives[name] == 1:
+                raise ValueError("first")
 
-    world.at_start = once
-    async with supervised(world) as supervisor:
+        world.at_start = once
         await touch(supervisor, "a")
         assert world.lives["a"] == 2
 
 
 async def test_a_task_that_ends_by_itself_counts_as_a_crash(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (_world, supervisor):
         first = await touch(supervisor, "a")
         first.crashing.set()
         async with trio.open_nursery() as nursery:
@@ -295,8 +279,7 @@ async def test_a_task_that_ends_by_itself_counts_as_a_crash(autojump_clock: trio
 
 
 async def test_the_longest_unused_one_makes_room(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world, max_open=2) as supervisor:
+    async with supervised(max_open=2) as (world, supervisor):
         for name in ("a", "b", "a", "c"):
             await touch(supervisor, name)
             await trio.sleep(0.1)
@@ -305,8 +288,7 @@ async def test_the_longest_unused_one_makes_room(autojump_clock: trio.testing.Mo
 
 
 async def test_no_room_among_busy_ones_is_said(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world, max_open=1) as supervisor:
+    async with supervised(max_open=1) as (_world, supervisor):
         async with supervisor.use("a"):
             with pytest.raises(Unavailable, match="awake and busy"):
                 await touch(supervisor, "b")
@@ -314,8 +296,7 @@ async def test_no_room_among_busy_ones_is_said(autojump_clock: trio.testing.Mock
 
 
 async def test_drain_lets_work_end_within_its_time(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world, drain_s=5) as supervisor:
+    async with supervised(drain_s=5) as (_world, supervisor):
         quick, slow = await touch(supervisor, "quick"), await touch(supervisor, "slow")
         quick.drain_s, slow.drain_s = 1, 100
         before = trio.current_time()
@@ -328,8 +309,7 @@ async def test_drain_lets_work_end_within_its_time(autojump_clock: trio.testing.
 
 
 async def test_users_get_an_error_when_the_drain_ends(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world, drain_s=1) as supervisor:
+    async with supervised(drain_s=1) as (_world, supervisor):
         told = []
 
         async def wait() -> None:
@@ -347,8 +327,7 @@ async def test_users_get_an_error_when_the_drain_ends(autojump_clock: trio.testi
 
 
 async def test_aside_stops_and_keeps_stopped(autojump_clock: trio.testing.MockClock) -> None:
-    world = World()
-    async with supervised(world) as supervisor:
+    async with supervised() as (world, supervisor):
         await touch(supervisor, "a")
         async with supervisor.aside("a"):
             assert world.running["a"] == 0

@@ -13,7 +13,7 @@ from pattern_core.rules.facts import USED, JudgedCall
 from pattern_core.rules.kinds import KINDS, MaxCalls
 from pattern_core.rules.rule import Moment, RequestedCall
 from pattern_core.rules.ruleset import RuleSet, warnings_of
-from tests.pattern_core.rules.moments import TOOLS, added, at_exit, check, ends_after, in_order, offer, specs
+from tests.pattern_core.rules.moments import TOOLS, specs, under
 
 names = st.sampled_from(TOOLS)
 patterns = st.sampled_from((*TOOLS, "*", "?"))
@@ -70,9 +70,9 @@ class Turn:
 
     def run(self, tool: str, outcome: str, result: str, *, is_forced: bool = False) -> str:
         """Judge and run one call, and return the verdict; a person agrees to everything that does not end as denied."""
-        found = check(self.rules, self.state, RequestedCall(tool=tool))
+        found = under(self.rules, self.state).check(RequestedCall(tool=tool))
         if found.kind == "ask" and outcome != "denied":
-            found = check(self.rules, self.state, RequestedCall(tool=tool), is_approved=True)
+            found = under(self.rules, self.state).check(RequestedCall(tool=tool), is_approved=True)
         status = outcome if found.kind == "run" else "denied"
         given: dict[str, Any] = {"step": self.state.step, "at_ms": self.state.now_ms, "is_forced": is_forced}
         self.state = replace(
@@ -107,13 +107,13 @@ def test_judging_ends_and_holds(stored: list[dict[str, Any]], decided: list[list
     rules.warnings(TOOLS)
     turn = Turn(rules)
     for calls in decided:
-        shown = offer(rules, turn.state, specs(*TOOLS))
+        shown = under(rules, turn.state).offer(specs(*TOOLS))
         assert {spec.name for spec in shown.tools} <= set(TOOLS)
         assert shown.forced in (None, "*", *(spec.name for spec in shown.tools))
         before = turn.state
         turn.begin()
-        in_order(rules, turn.state, [tool for tool, *_ in calls])
-        for forced in added(rules, turn.state, [tool for tool, *_ in calls]):
+        under(rules, turn.state).in_order([tool for tool, *_ in calls])
+        for forced in under(rules, turn.state).added([tool for tool, *_ in calls]):
             turn.run(forced.tool, "error", "", is_forced=True)
         for place, (tool, outcome, result) in enumerate(calls):
             verdict = turn.run(tool, outcome, result)
@@ -124,7 +124,7 @@ def test_judging_ends_and_holds(stored: list[dict[str, Any]], decided: list[list
             if isinstance(limit, MaxCalls):
                 used = [call for call in turn.state.calls if limit.covers(call.tool) and call.status in USED]
                 assert len(used) <= limit.count
-        ends_after(rules, turn.state)
+        under(rules, turn.state).ends_after(turn.state.step)
 
 
 @settings(max_examples=100)
@@ -137,7 +137,7 @@ def test_every_turn_can_end(stored: list[dict[str, Any]], decided: list[list[tup
         for tool, outcome, result in calls:
             turn.run(tool, outcome, result)
     asked = 0
-    while not (found := at_exit(rules, turn.state)).ends:
+    while not (found := under(rules, turn.state).at_exit()).ends:
         asked += 1
         assert asked <= 3 + 2 * len(TOOLS), "the turn never ends"
         if found.notes:
@@ -161,4 +161,4 @@ def test_what_was_refused_is_forgotten(
     kept = Moment(calls=before.calls[:-1], tools=TOOLS, step=1, last_ms=before.last_ms, now_ms=before.now_ms)
     for other in TOOLS:
         asked = RequestedCall(tool=other)
-        assert check(turn.rules, before, asked) == check(turn.rules, kept, asked)
+        assert under(turn.rules, before).check(asked) == under(turn.rules, kept).check(asked)

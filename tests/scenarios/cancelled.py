@@ -37,7 +37,6 @@ from pattern_core.rules.facts import FORCED_PREFIX
 from pattern_core.testing.model import NO_USAGE, Answer, Paced, ScriptedProvider, calls, says, together
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import ToolContext, tool
-from pattern_core.turns.admission import IncomingMessage
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.database import Database
@@ -256,9 +255,7 @@ class Trial:
         one.nursery.start_soon(_cancel, one, turn_id, asked)
         if self.scene.joins:
             await trio.sleep(0.5)
-            await one.constellation.submit(
-                IncomingMessage(agent_id="ada", content="and this", sender=USER, policy="steer")
-            )
+            await one.submit("and this", policy="steer")
         await rest(one)
         self.cutter.is_armed = False
         self._span = (began, one.constellation.events.latest)

@@ -123,7 +123,6 @@ async def run(
 def main(arguments: list[str]) -> int:
     """Run all phases, print what they took, and return 1 if a request failed or took too long."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--asked", type=int, default=ASKED)
     parser.add_argument("--attack", choices=ATTACKS)
     parser.add_argument("--port", type=int)
     parser.add_argument("--count", type=int)
@@ -132,7 +131,7 @@ def main(arguments: list[str]) -> int:
         trio.run(attack, given.attack, given.port, given.count)
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        phases = trio.run(run, Path(folder), ATTACKS, given.asked)
+        phases = trio.run(run, Path(folder), ATTACKS, ASKED)
     lines = ["                 kept: p50, p99   new: p50, p99 (ms)  asked  failed"]
     lines += [f"{phase}  {' '.join(phase.failures[:3])}" for phase in phases]
     sys.stdout.write("\n".join([*lines, ""]))

@@ -89,7 +89,6 @@ class Watch:
     def __init__(self, path: Path, clock: StoppedClock) -> None:
         self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         self._clock = clock
-        self.fullest = 0  # of the day's tokens
 
     def close(self) -> None:
         """Let go of the file."""
@@ -111,7 +110,6 @@ class Watch:
         assert held or count == 0, "no turn is under way, and something is held"
         assert tokens + held_tokens <= DAY_TOKENS
         assert money + held_money <= TOTAL_MICRODOLLARS
-        self.fullest = max(self.fullest, tokens + held_tokens)
 
     def _rows(self, sql: str, *values: object) -> list[tuple[int, ...]]:
         return list(self._connection.execute(sql, values))
@@ -148,10 +146,8 @@ class Friend:
     steps: int = 0  # answered in the turn under way
     hold: str | None = None
     held: trio.Event = field(default_factory=trio.Event)
-    asked: int = 0
     summaries: int = 0
     refused: int = 0  # prompts that were too long
-    fullest: int = 0  # tokens of the longest prompt with the longest answer that it allows
     usages: list[Usage] = field(default_factory=list)
     noted: list[str] = field(default_factory=list)  # what it wrote into its diary
     last: ModelRequest | None = None
@@ -162,7 +158,6 @@ class Friend:
 
     def answer(self, request: ModelRequest) -> ModelReply | Paced | Exception:
         """The next answer to whatever is asked, after looking at how it was asked."""
-        self.asked += 1
         self.watch.check(held=True)
         assert request.messages[0].role == "user"
         assert all(message.parts for message in request.messages)
@@ -173,7 +168,6 @@ class Friend:
             assert self.density > 1.0, f"the prompt of turn {self.now} has {shown} tokens"
             self.refused += 1
             return WindowExceeded(f"{fullest} tokens are too many", provider=PROVIDER, status=400)
-        self.fullest = max(self.fullest, fullest)
         if any("keep the memory of a long conversation" in text for text in request.system):
             self.summaries += 1
             if self.hold == "summary":

@@ -25,7 +25,7 @@ from pattern_core.testing.wire_openai import replies, serve_openai
 from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_db.enums import EffectClass
 from tests.scenarios.cancelled import SCENES, Scene, Trial, lead, problems_of
-from tests.support import PATIENCE_S, USER, Running, acting, in_memory, running
+from tests.support import PATIENCE_S, USER, Running, acting, in_memory, running, until
 
 EVERY = 4  # of the checkpoints; `python -m tests.scenarios.cancelled` takes all
 TURNS = 1_000
@@ -204,9 +204,7 @@ async def _some_events(one: Running, turn_id: str, count: int) -> None:
 
 async def _quiet(wire: WireServer) -> None:
     """Wait until the vendor has seen that every client is gone."""
-    with trio.fail_after(PATIENCE_S):
-        while any(not (one.finished.is_set() or one.client_gone.is_set()) for one in wire.exchanges):
-            await trio.sleep(0.01)
+    await until(lambda: all(one.finished.is_set() or one.client_gone.is_set() for one in wire.exchanges))
 
 
 def tasks() -> Counter[str]:

@@ -56,6 +56,12 @@ async def accepted(place: Place, where: str, content: str, key: str) -> str:
     return str(answer.json()["turn_id"])
 
 
+async def heard(place: Place) -> list[str]:
+    """What was said in the sick constellation, oldest first."""
+    listed = (await place.admin.get(f"/constellations/{SICK}/messages")).json()["items"]
+    return [message["content"] for message in reversed(listed) if message["role"] == "user"]
+
+
 @pytest.mark.slow
 async def test_a_disk_in_trouble_quarantines_one_and_it_comes_back(tmp_path: Path, disk: FaultyDisk) -> None:
     words = "check the disk"
@@ -82,8 +88,7 @@ async def test_a_disk_in_trouble_quarantines_one_and_it_comes_back(tmp_path: Pat
                 assert answer.status_code == 503, answer.text
                 await trio.sleep(0.2)
         assert answer.json()["status"] == "completed"
-        listed = (await place.admin.get(f"/constellations/{SICK}/messages")).json()["items"]
-        assert [message["content"] for message in reversed(listed) if message["role"] == "user"] == ["before", "during"]
+        assert await heard(place) == ["before", "during"]
         view = await place.admin.get(f"/constellations/sick/turns/{before}")
         assert view.json()["status"] == "completed"
         assert place.parts.state.supervisor.quarantined() == []
@@ -113,8 +118,7 @@ async def test_a_full_disk_refuses_writes_and_leaves_reads(tmp_path: Path, disk:
         assert place.parts.state.supervisor.quarantined() == []
         disk.heal()
         await accepted(place, SICK, "during", "k2")
-        listed = (await place.admin.get(f"/constellations/{SICK}/messages")).json()["items"]
-        assert [message["content"] for message in reversed(listed) if message["role"] == "user"] == ["before", "during"]
+        assert await heard(place) == ["before", "during"]
 
 
 # A bug in one constellation does not affect the others, and it recovers by itself.

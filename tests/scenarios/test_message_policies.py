@@ -14,9 +14,8 @@ from pattern_core.errors import Conflict
 from pattern_core.events import TERMINAL
 from pattern_core.search import SearchRequest
 from pattern_core.testing.model import Answer, Paced, calls, says
-from pattern_core.turns.admission import IncomingMessage
 from pattern_db.database import Database
-from tests.support import PATIENCE_S, USER, Outside, Running, acting, in_memory, note, rows, running
+from tests.support import Outside, Running, acting, in_memory, note, rows, running
 
 
 @asynccontextmanager
@@ -30,14 +29,8 @@ async def busy(*script: Answer, database: Database | None = None) -> AsyncIterat
         yield one, turn_id, gate
 
 
-async def send(one: Running, content: str, policy: MessagePolicy | None) -> str:
-    incoming = IncomingMessage(agent_id="ada", content=content, sender=USER, policy=policy)
-    return (await one.constellation.submit(incoming)).turn_id
-
-
 async def status(one: Running, turn_id: str) -> str:
-    with trio.fail_after(PATIENCE_S):
-        return (await one.constellation.wait(turn_id)).status
+    return (await one.wait(turn_id)).status
 
 
 def shown(one: Running, asked: int) -> list[str]:
@@ -46,8 +39,8 @@ def shown(one: Running, asked: int) -> list[str]:
 
 async def test_it_ends_the_turn_at_its_next_step() -> None:
     async with busy(says("2"), says("3")) as (one, first, gate):
-        waiting = await send(one, "in line", None)
-        second = await send(one, "stop, rather this", "interrupt")
+        waiting = await one.submit("in line")
+        second = await one.submit("stop, rather this", policy="interrupt")
         gate.set()
         assert await status(one, second) == "completed"
         assert (await one.constellation.turn(first)).error == {"code": "cancelled", "message": "cancelled: superseded"}
@@ -59,7 +52,7 @@ async def test_it_ends_the_turn_at_its_next_step() -> None:
 
 async def test_it_undoes_what_the_turn_said() -> None:
     async with busy(says("2")) as (one, first, gate):
-        second = await send(one, "forget that, rather this", "rollback")
+        second = await one.submit("forget that, rather this", policy="rollback")
         gate.set()
         assert await status(one, second) == "completed"
         assert await status(one, first) == "cancelled"
@@ -71,7 +64,7 @@ async def test_it_undoes_what_the_turn_said() -> None:
 
 async def test_it_joins_the_turn_at_its_next_step() -> None:
     async with busy(says("both"), says("later")) as (one, first, gate):
-        second = await send(one, "and also this", "steer")
+        second = await one.submit("and also this", policy="steer")
         assert (await one.constellation.turn(second)).status == "queued"
         gate.set()
         assert await status(one, first) == "completed"
@@ -90,14 +83,14 @@ async def test_it_joins_the_turn_at_its_next_step() -> None:
 
 async def test_it_waits_in_line_or_is_refused_as_the_agents_config_says_by_default() -> None:
     async with busy(says("1"), says("2"), says("3")) as (one, first, gate):
-        second = await send(one, "the second", None)
+        second = await one.submit("the second")
         await one.constellation.roster.update("ada", {"config": {"message_policy": "reject"}})
         with pytest.raises(Conflict, match="busy"):
-            await send(one, "the third", None)
+            await one.submit("the third")
         gate.set()
         assert [await status(one, turn) for turn in (first, second)] == ["completed", "completed"]
         assert shown(one, 1) == ["the first message"]
-        assert await status(one, await send(one, "the fourth", None)) == "completed"
+        assert await status(one, await one.submit("the fourth")) == "completed"
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("interrupt", ["first", "next"]), ("rollback", ["next"])])
@@ -107,7 +100,7 @@ async def test_a_crash_does_not_bring_back_what_was_to_end(policy: MessagePolicy
         async with acting([calls("mail", {"to": "bob"})], tools=outside.tools, database=database) as one:
             first = await one.submit("first")
             await trio.testing.wait_all_tasks_blocked()
-            second = await send(one, "next", policy)
+            second = await one.submit("next", policy=policy)
         async with running([says("2")], tools=outside.tools, database=database) as again:
             assert await status(again, second) == "completed"
             assert await status(again, first) == "cancelled"
@@ -121,7 +114,7 @@ async def test_it_joins_a_turn_that_was_about_to_end() -> None:
     async with acting([streamed, says("both"), says("later")]) as one:
         first = await one.submit("the first")
         await trio.testing.wait_all_tasks_blocked()
-        second = await send(one, "and also this", "steer")
+        second = await one.submit("and also this", policy="steer")
         gate.set()
         assert [await status(one, turn) for turn in (first, second)] == ["completed", "completed"]
         assert one.provider.asked == 2

@@ -119,7 +119,7 @@ async def test_what_is_found_after_a_kill(row: Found, autojump_clock: trio.testi
     clock, acting = StoppedClock(), _tool(row, runs)
     async with _cut_off(row, clock, acting) as (database, scene):
         if row.sql is not None:
-            await database.write(_run, row.sql)
+            await database.write(rows, row.sql)
         clock.advance(row.later_ms)
         life = running(provider=model_of(scene), tools=[acting, note], database=database, clock=clock)
         async with life as second:
@@ -144,7 +144,7 @@ async def test_a_tool_that_is_gone_needs_attention(
     clock, acting = StoppedClock(), _tool(row, ran)
     async with _cut_off(row, clock, acting) as (database, scene):
         if row.sql is not None:
-            await database.write(_run, row.sql)
+            await database.write(rows, row.sql)
         async with running(provider=model_of(scene), tools=[note], database=database, clock=clock) as second:
             view = await _ended(second)
             assert view.status == "waiting"
@@ -184,8 +184,7 @@ async def _answered(one: Running, question: Approval, way: Way, clock: StoppedCl
 async def _ended(one: Running) -> TurnView:
     """The first turn once it has ended or waits."""
     [(turn_id,)] = await one.database.read(rows, "SELECT id FROM turn ORDER BY key LIMIT 1")
-    with trio.fail_after(PATIENCE_S):
-        return await one.constellation.wait(str(turn_id))
+    return await one.wait(str(turn_id))
 
 
 @asynccontextmanager
@@ -231,10 +230,6 @@ def _tool(row: Found, runs: list[str]) -> Tool:
         return "acted"
 
     return act
-
-
-def _run(connection: Connection, sql: str) -> None:
-    connection.execute(sql).fetchall()
 
 
 # An agent that is at rest starts its turn with the commit that accepts the message. Its next commits store what it

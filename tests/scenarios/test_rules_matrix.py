@@ -1,16 +1,13 @@
-"""Rules × effect classes × kill points: a turn that a crash cut off at any commit is judged as if nothing had happened.
+"""Rules × kill points: a turn that a crash cut off at any commit is judged as if nothing had happened.
 
 The process dies right before or right after a commit: its constellation is dropped, and another one continues with the
-same rows. Then the agent's rules have to come to the same verdicts, and each call has to have happened as its effect
-class promises.
+same rows. Then the agent's rules have to come to the same verdicts. What calls of each effect class promise is in
+`test_recovery_matrix.py` and `tests/crash`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
 
 import pytest
 import trio
@@ -18,29 +15,19 @@ import trio
 from pattern_core.models.model import ModelReply
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import calls, together
-from pattern_core.tools.tool import Probe, Tool, ToolContext, tool
+from pattern_core.tools.tool import Tool, ToolContext, tool
 from pattern_db.columns import Json
-from pattern_db.connection import Connection
 from pattern_db.enums import EffectClass
 from tests.scenarios.cancelled import CutDatabase, Scene, model_of, person, problems_of, rest
 from tests.support import PATIENCE_S, empty_constellation, rows, running
 
-EVERY = len(EffectClass)  # of a case's kill points, in each effect class others
 ACT, OTHER, LOOK, JOT = (calls(name) for name in ("act", "other", "look", "jot"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A rule, what the model decides, and the verdicts: `tool status` of each call, in order."""
-
-    scene: Scene
-    verdicts: str
-
-
-def case(rule: Mapping[str, Json], verdicts: str, *decisions: ModelReply) -> Case:
-    """A case of one rule."""
+def case(rule: Mapping[str, Json], verdicts: str, *decisions: ModelReply) -> object:
+    """A case of one rule: what the model decides, and the verdicts, `tool status` of each call in order."""
     scene = Scene(name=str(rule["type"]), expects="", decisions=decisions, rules=[dict(rule)])
-    return Case(scene=scene, verdicts=verdicts)
+    return pytest.param(scene, verdicts, id=scene.name)
 
 
 CASES = (
@@ -80,119 +67,47 @@ CASES = (
 )
 
 
-@dataclass
-class Ledger:
-    """What really happened outside: the tool and the idempotency key of each run."""
+def tool_of(name: str, effect: EffectClass, says: str) -> Tool:
+    @tool(effect=effect, name=name)
+    async def called(_context: ToolContext) -> str:
+        """Do something."""
+        await trio.lowlevel.checkpoint()
+        return says
 
-    runs: list[tuple[str, str]] = field(default_factory=list)
-
-    def tools(self, effect: EffectClass) -> list[Tool]:
-        """`act` and `other` of the class under test, `look` and `jot` beside them."""
-
-        async def probe(key: str) -> tuple[Probe, str]:
-            return ("done" if any(key == ran for _tool, ran in self.runs) else "absent"), "acted"
-
-        def acting(name: str) -> Tool:
-            @tool(effect=effect, probe=probe if effect is EffectClass.VERIFIABLE else None, name=name)
-            async def act(context: ToolContext) -> str:
-                """Act."""
-                await trio.lowlevel.checkpoint()
-                self.runs.append((name, context.idempotency_key))
-                if effect is EffectClass.LOCAL:
-                    context.work.event("acted", {"tool": name})
-                return "acted"
-
-            return act
-
-        @tool(effect=EffectClass.PURE)
-        async def look(_context: ToolContext) -> str:
-            """Look."""
-            return "seen"
-
-        @tool(effect=EffectClass.LOCAL)
-        async def jot(context: ToolContext) -> str:
-            """Jot something down."""
-            context.work.event("jotted", {})
-            return "jotted"
-
-        return [acting("act"), acting("other"), look, jot]
+    return called
 
 
-LEDGER = Ledger()
-TOOLS = {effect: LEDGER.tools(effect) for effect in EffectClass}  # made once: that takes longer than a turn
+ACTING = [tool_of(name, EffectClass.IDEMPOTENT, "acted") for name in ("act", "other")]
+TOOLS = [*ACTING, tool_of("look", EffectClass.PURE, "seen"), tool_of("jot", EffectClass.LOCAL, "jotted")]
 
 
-async def lead(one: Case, effect: EffectClass, cut: tuple[int, str] | None) -> tuple[list[str], int, str]:
-    """Lead the case, cut off once; its verdicts, how many commits its turn took, and the turn's status."""
-    LEDGER.runs.clear()
-    clock = StoppedClock()
+async def lead(scene: Scene, cut: tuple[int, str]) -> tuple[list[str], str, int]:
+    """Lead the scene, cut off once or, at (0, ""), never: the verdicts, the turn's status, the commits of its life."""
+    clock, commits = StoppedClock(), 0
     async with CutDatabase.in_memory(empty_constellation()) as database:
-        opened = partial(running, tools=TOOLS[effect], database=database, clock=clock)
-        async with opened(provider=model_of(one.scene)) as first:
-            await first.agent()
-            await first.constellation.roster.update("ada", {"tool_rules": one.scene.rules})
-            database.cut_at(*(cut or (0, "")), first)
-            first.nursery.start_soon(person, first)
-            with trio.fail_after(PATIENCE_S):
-                await first.submit("go")
-                await rest(first)
-        commits, database.cut = database.commits, None
-        if cut is not None:
-            async with opened(provider=model_of(one.scene)) as second:
-                second.nursery.start_soon(person, second)
+        for life in (1, 2):
+            async with running(provider=model_of(scene), tools=TOOLS, database=database, clock=clock) as one:
+                if life == 1:
+                    await one.agent(tool_rules=scene.rules)
+                    database.cut_at(*cut, one)
+                one.nursery.start_soon(person, one)
                 with trio.fail_after(PATIENCE_S):
-                    await rest(second)
-        found = await database.read(rows, "SELECT tool, status, idempotency_key FROM effect ORDER BY step, call")
-        problems = [*await database.read(problems_of), *_promises(found, effect, await database.read(_acted))]
-        assert not problems, (one.scene.name, effect, cut, problems)
-        statuses = await database.read(rows, "SELECT status FROM turn")
-        status = str(statuses[0][0]) if statuses else "never accepted"
-        return [f"{tool_name} {verdict}" for tool_name, verdict, _key in found], commits, status
+                    if life == 1:
+                        await one.submit("go")
+                    await rest(one)
+            if life == 1:
+                commits, database.cut = database.commits, None
+        assert await database.read(problems_of) == []
+        found = await database.read(rows, "SELECT tool, status FROM effect ORDER BY step, call")
+        [(status,)] = await database.read(rows, "SELECT status FROM turn")
+    return [f"{name} {verdict}" for name, verdict in found], str(status), commits
 
 
-def _acted(connection: Connection) -> int:
-    count: int = connection.execute("SELECT count(*) FROM event WHERE name = 'acted'").get
-    return count
-
-
-def _promises(found: Sequence[tuple[object, ...]], effect: EffectClass, acted: int) -> Iterator[str]:
-    """What does not hold of how often each call happened."""
-    runs = Counter(key for _tool, key in LEDGER.runs)
-    ours = [(str(status), str(key)) for name, status, key in found if name in ("act", "other")]
-    if set(runs) - {key for _status, key in ours}:
-        yield "something ran under a key of no call"
-    for status, key in ours:
-        if status == "denied" and runs[key]:
-            yield "a refused call ran"
-        if status == "done" and not runs[key]:
-            yield "a call is said to be done and never ran"
-        if effect in (EffectClass.VERIFIABLE, EffectClass.UNSAFE) and runs[key] > 1:
-            yield f"a call that must not be repeated ran {runs[key]} times"
-        if status == "in_doubt" and effect is not EffectClass.UNSAFE:
-            yield f"a call of class {effect} is in doubt"
-    if effect is EffectClass.LOCAL and acted != sum(status == "done" for status, _key in ours):
-        yield f"{acted} local effects are stored"
-
-
-EFFECTS = list(EffectClass)
-
-
-@pytest.mark.parametrize("effect", EFFECTS, ids=str)
-@pytest.mark.parametrize("one", CASES, ids=[one.scene.name for one in CASES])
-async def test_a_kill_changes_no_verdict(
-    one: Case, effect: EffectClass, autojump_clock: trio.testing.MockClock
-) -> None:
-    expected, commits, ended = await lead(one, effect, None)
-    assert expected == one.verdicts.split(", ")
-    assert ended == "completed"
-    # Each commit is cut off in one class or another; before the first there is nothing to recover.
-    cuts = [(number, phase) for number in range(1, commits + 1) for phase in ("before", "after")][1:]
-    for cut in cuts[EFFECTS.index(effect) :: EVERY]:
-        verdicts, _commits, status = await lead(one, effect, cut)
-        if any("in_doubt" in verdict for verdict in verdicts):
-            assert effect is EffectClass.UNSAFE
-            # Later verdicts depend on whether it happened, which is unknown.
-            doubtful = next(place for place, verdict in enumerate(verdicts) if "in_doubt" in verdict)
-            assert verdicts[:doubtful] == expected[:doubtful]
-        else:
-            assert (verdicts, status) == (expected, ended), cut
+@pytest.mark.parametrize(("scene", "verdicts"), CASES)
+async def test_a_kill_changes_no_verdict(scene: Scene, verdicts: str, autojump_clock: trio.testing.MockClock) -> None:
+    *expected, commits = await lead(scene, (0, ""))
+    assert expected == [verdicts.split(", "), "completed"]
+    # Before the first commit there is nothing to recover.
+    for cut in [(number, phase) for number in range(1, commits + 1) for phase in ("before", "after")][1:]:
+        *found, _commits = await lead(scene, cut)
+        assert found == expected, cut

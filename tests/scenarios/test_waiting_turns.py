@@ -18,10 +18,7 @@ from pattern_core.messages import ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing.model import Answer, Paced, calls, says, together
 from pattern_core.tools.tool import Probe, ProbeFunction, Tool, ToolContext, tool
-from pattern_core.turns.admission import IncomingMessage
-from pattern_core.views import TurnView
 from pattern_db.columns import Json
-from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import EffectClass
 from tests.scenarios.cancelled import CutDatabase, rest
@@ -38,25 +35,12 @@ from tests.support import (
     rows,
     running,
     shout,
+    statuses,
 )
 
 MAIL = calls("mail", {"to": "bob"})
 TIMEOUT_S = 10.0  # of a tool, in stopped time
 ASKS = [{"tool": "mail", "type": "requires_consent"}]
-
-
-async def agree(one: Running, *, approve: bool = True) -> None:
-    [question] = await one.constellation.approvals.list(9)
-    await one.constellation.approvals.decide(question.id, ApprovalAnswer(approve=approve, by=USER))
-
-
-async def over(one: Running, turn_id: str) -> TurnView:
-    with trio.fail_after(PATIENCE_S):
-        return await one.constellation.wait(turn_id)
-
-
-async def statuses(database: Database) -> list[object]:
-    return [status for (status,) in await database.read(rows, "SELECT status FROM effect ORDER BY turn, step, call")]
 
 
 @asynccontextmanager
@@ -80,8 +64,8 @@ async def test_a_turn_continues_with_its_own_messages_however_many_came_after_it
         for number in range(later):
             assert (await one.say(f"and {number}?")).status == "completed"
         one.constellation._actors.forget((await one.constellation.roster.get("ada")).id)
-        await agree(one)
-        assert (await over(one, turn_id)).status == "completed"
+        await one.answer()
+        assert (await one.wait(turn_id)).status == "completed"
         assert outside.done == [("mail", "bob")]
         shown = one.provider.requests[-1].messages
         assert [message.role for message in shown[-3:]] == ["user", "assistant", "tool"]
@@ -98,8 +82,8 @@ async def test_siblings_of_a_call_that_waited_count() -> None:
     config: Json = {"limits": {"tool_calls": 2}}
     tools = [shout, *Outside().tools]
     async with waiting(both, calls("shout", {"text": "y"}), says("no"), tools=tools, config=config) as (one, turn_id):
-        await agree(one)
-        view = await over(one, turn_id)
+        await one.answer()
+        view = await one.wait(turn_id)
         assert view.status == "limit"
         assert await statuses(one.database) == ["done", "done", "cancelled"]
 
@@ -110,12 +94,11 @@ async def test_who_was_to_join_a_turn_joins_it_after_a_crash() -> None:
         async with acting(script, tools=[shout], database=database) as first:
             turn_id = await first.submit("go")
             await trio.testing.wait_all_tasks_blocked()
-            joining = IncomingMessage(agent_id="ada", content="and this", sender=USER, policy="steer")
-            ticket = await first.constellation.submit(joining)
+            joining = await first.submit("and this", policy="steer")
         async with running([says("again"), says("both")], tools=[shout], database=database) as second:
-            assert (await over(second, turn_id)).status == "completed"
+            assert (await second.wait(turn_id)).status == "completed"
             assert "message.joined" in await second.names(turn_id)
-            assert (await over(second, ticket.turn_id)).status == "completed"
+            assert (await second.wait(joining)).status == "completed"
             assert second.provider.asked == 2
 
 
@@ -136,10 +119,9 @@ async def test_who_joined_a_turn_is_answered_whichever_commit_is_the_last(
             with trio.move_on_after(PATIENCE_S):
                 turn_id = await first.submit("go")
                 await trio.testing.wait_all_tasks_blocked()
-                joining = IncomingMessage(agent_id="ada", content="and this", sender=USER, policy="steer")
-                await first.constellation.submit(joining)
+                await first.submit("and this", policy="steer")
                 gate.set()
-                await over(first, turn_id)
+                await first.wait(turn_id)
         database.cut = None
         async with running(otherwise=answer, database=database) as second:
             await rest(second)
@@ -161,10 +143,10 @@ async def test_an_agent_in_circles_is_stopped_at_the_same_step_whatever_dies() -
                 if dies:
                     await trio.testing.wait_all_tasks_blocked()
                 else:
-                    assert (await over(first, turn_id)).status == "limit"
+                    assert (await first.wait(turn_id)).status == "limit"
             if dies:
                 async with running(otherwise=circle, tools=[shout], database=database) as second:
-                    assert (await over(second, turn_id)).status == "limit"
+                    assert (await second.wait(turn_id)).status == "limit"
             asked.append(await database.read(rows, "SELECT max(no) FROM step"))
     assert asked[0] == asked[1]
 
@@ -174,8 +156,8 @@ async def test_rules_that_changed_while_a_turn_waited_hold() -> None:
     async with waiting(MAIL, says("well"), tools=[note, *outside.tools]) as (one, turn_id):
         rules = [{"tool": "mail", "type": "requires_preceding", "tools": ["note"]}]
         await one.constellation.roster.update("ada", {"tool_rules": rules})
-        await agree(one)
-        assert (await over(one, turn_id)).status == "completed"
+        await one.answer()
+        assert (await one.wait(turn_id)).status == "completed"
         assert (outside.done, await statuses(one.database)) == ([], ["denied"])
 
 
@@ -215,7 +197,7 @@ async def test_of_answers_and_cancellations_at_once_one_counts(others: str) -> N
         if others == "agent":
             assert await statuses(one.database) == []
             return
-        view = await over(one, turn_id)
+        view = await one.wait(turn_id)
         assert await one.constellation.approvals.list(9) == []
         [status] = await statuses(one.database)
         assert (status == "done") == (outside.done == [("mail", "bob")])
@@ -224,7 +206,7 @@ async def test_of_answers_and_cancellations_at_once_one_counts(others: str) -> N
         assert ends == [f"turn.{view.status}"]
 
 
-# Verifiable calls that were cut off, and whose tool cannot tell what became of them: as unsafe ones.
+# Calls that were cut off, unsafe or of a tool that cannot tell what became of them.
 
 
 async def _unknown(_key: str) -> Probe:
@@ -240,8 +222,10 @@ async def _silent(_key: str) -> Probe:
     raise AssertionError("never")
 
 
-def booking(probe: ProbeFunction, done: list[str], gate: trio.Event | None = None) -> Tool:
-    @tool(effect=EffectClass.VERIFIABLE, probe=probe, timeout_s=TIMEOUT_S)
+def booking(probe: ProbeFunction | None, done: list[str], gate: trio.Event | None = None) -> Tool:
+    """A tool that books; without a `probe` its calls are unsafe."""
+
+    @tool(effect=EffectClass.VERIFIABLE if probe else EffectClass.UNSAFE, probe=probe, timeout_s=TIMEOUT_S)
     async def book(_context: ToolContext, what: Annotated[str, "What to book."]) -> str:
         """Book something."""
         done.append(what)
@@ -253,9 +237,11 @@ def booking(probe: ProbeFunction, done: list[str], gate: trio.Event | None = Non
 
 
 @asynccontextmanager
-async def cut_off(done: list[str], **config: Json) -> AsyncIterator[tuple[Database, str]]:
+async def cut_off(
+    done: list[str], probe: ProbeFunction | None = _unknown, **config: Json
+) -> AsyncIterator[tuple[Database, str]]:
     """A turn whose booking was under way when the process died."""
-    book, tools = calls("book", {"what": "a table"}), [booking(_unknown, done, trio.Event())]
+    book, tools = calls("book", {"what": "a table"}), [booking(probe, done, trio.Event())]
     async with crashed(book, tools=tools, config=config) as (database, turn_id):
         assert done == ["a table"]
         yield database, turn_id
@@ -269,27 +255,30 @@ async def test_a_call_of_unknown_outcome_is_reported_to_the_model_and_not_repeat
     async with cut_off(done) as (database, turn_id):
         again = [calls("book", {"what": "a table"}), calls("book", {"what": "a room"}), says("over")]
         async with running(again, tools=[booking(probe, done)], database=database) as second:
-            assert (await over(second, turn_id)).status == "waiting"
+            assert (await second.wait(turn_id)).status == "waiting"
             assert await statuses(database) == ["in_doubt", "awaiting_approval"]
-            await agree(second, approve=False)
-            assert (await over(second, turn_id)).status == "completed"
+            await second.answer(approve=False)
+            assert (await second.wait(turn_id)).status == "completed"
         assert done == ["a table", "a room"]
 
 
+@pytest.mark.parametrize("probe", [_unknown, None], ids=["unknown", "unsafe"])
 @pytest.mark.parametrize(("approve", "times", "status"), [(True, 2, "done"), (False, 1, "in_doubt")])
-async def test_a_person_may_be_asked_where_a_tool_cannot_tell(approve: bool, times: int, status: str) -> None:
+async def test_a_person_may_be_asked_about_doubt(
+    probe: ProbeFunction | None, approve: bool, times: int, status: str
+) -> None:
     done: list[str] = []
-    async with cut_off(done, on_doubt="ask_human") as (database, turn_id):
-        async with running([says("over")], tools=[booking(_unknown, done)], database=database) as second:
-            assert (await over(second, turn_id)).status == "waiting"
+    async with cut_off(done, probe, on_doubt="ask_human") as (database, turn_id):
+        async with running([says("over")], tools=[booking(probe, done)], database=database) as second:
+            assert (await second.wait(turn_id)).status == "waiting"
             [question] = await second.constellation.approvals.list(9)
             assert question.request["needs_attention"] == "in_doubt"
             edited = ApprovalAnswer(approve=True, by=USER, arguments={"what": "a room"})
             with pytest.raises(InvalidInput, match="as it is"):  # its key names the call that was made
                 await second.constellation.approvals.decide(question.id, edited)
-        async with running([says("over")], tools=[booking(_unknown, done)], database=database) as third:
-            await agree(third, approve=approve)
-            assert (await over(third, turn_id)).status == "completed"
+        async with running([says("over")], tools=[booking(probe, done)], database=database) as third:
+            await third.answer(approve=approve)
+            assert (await third.wait(turn_id)).status == "completed"
         assert (len(done), await statuses(database)) == (times, [status])
 
 
@@ -298,7 +287,7 @@ async def test_a_doubtful_call_stays_doubtful_when_its_turn_fails_or_is_cancelle
     done: list[str] = []
     async with cut_off(done, on_doubt=on_doubt) as (database, turn_id):
         async with running([], tools=[booking(_unknown, done)], database=database) as second:
-            view = await over(second, turn_id)
+            view = await second.wait(turn_id)
             assert (view.status, (view.error or {}).get("code")) == (status, "in_doubt" if view.error else None)
             assert await second.constellation.cancel(turn_id) is not view.has_ended
         assert (done, await statuses(database)) == (["a table"], ["in_doubt"])
@@ -308,11 +297,7 @@ async def test_a_call_of_no_tool_is_an_error_after_a_crash_too() -> None:
     outside = Outside(gate=trio.Event())
     script = together(MAIL, calls("conjure", {}), calls("note", {"text": "x"}))
     async with crashed(script, tools=[note, *outside.tools]) as (database, turn_id):
-        await database.write(_undo, "UPDATE effect SET status = 'planned', message_id = NULL WHERE tool = 'conjure'")
+        await database.write(rows, "UPDATE effect SET status = 'planned', message_id = NULL WHERE tool = 'conjure'")
         async with running([says("over")], tools=[note, *outside.tools], database=database) as second:
-            assert (await over(second, turn_id)).status == "completed"
+            assert (await second.wait(turn_id)).status == "completed"
         assert await statuses(database) == ["in_doubt", "error", "done"]
-
-
-def _undo(connection: Connection, sql: str) -> None:
-    connection.execute(sql).fetchall()

@@ -6,6 +6,7 @@ chooses only among members that can be asked now.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pattern_core.groups.coordination import CommonConfig, Coordination, Member, NoMember, Question, Room, check_names
+from pattern_core.groups.coordination import Coordination, Member, MemberName, NoMember, Question, Room, also_spelled
 from pattern_core.groups.coordinations.parallel import together
 
 COUNTS = "counts"  # in the state: how often each member was chosen
@@ -27,45 +28,98 @@ _CALLED = re.compile(r"\s*(?:hey\s+([\w-]+)|([\w-]+)\s*[:,])", re.IGNORECASE)
 Selector = Literal["random", "least_busy", "load_balancing", "round_robin", "capability", "supervisor", "llm"]
 
 
-def _from_texts(value: object) -> object:
-    """Return a config in which everything is text, as other programs write it, with the types of this config."""
-    if not isinstance(value, dict):
-        return value
-    given = {"count" if name == "max_agents" else name: one for name, one in value.items()}
-    if isinstance(names := given.get("capabilities"), str):
-        given["capabilities"] = [one.strip() for one in names.split(",") if one.strip()]
-    if isinstance(count := given.get("count"), str) and count.isdecimal():
-        given["count"] = int(count)
-    if (needs_all := given.get("require_all")) in ("true", "false"):
-        given["require_all"] = needs_all == "true"
-    return given
+def _value_of(text: object) -> object:
+    """Return a number or truth value that other programs write as text."""
+    return json.loads(text) if isinstance(text, str) and re.fullmatch(r"[1-9]\d{0,3}|true|false", text) else text
+
+
+def _split(names: object) -> object:
+    """Return a list of names, also of one in a text with commas."""
+    parts = [one.strip() for one in names.split(",") if one.strip()] if isinstance(names, str) else names
+    return tuple(parts) if isinstance(parts, list) else parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectorConfig:
-    """`count` (also `max_agents`) members are chosen. `capabilities` are those that count for `capability`, else those
-    that the message names; with `require_all` a member needs all of them. `chooser` is the member that `supervisor` (or
-    `llm`) asks: by default the first one with the role supervisor (and the domain `specialist_domain`), else the first.
+    """`count` members are chosen. `capabilities` are those that count for `capability`, else those that the message
+    names; with `require_all` a member needs all of them. `chooser` is the member that `supervisor` (or `llm`) asks: by
+    default the first one with the role supervisor (and the domain `specialist_domain`), else the first.
     """
 
-    count: Annotated[int, Field(ge=1, le=100)] = 1
-    capabilities: tuple[str, ...] = ()
-    require_all: bool = False
-    chooser: str | None = None
+    count: Annotated[int, Field(ge=1, le=100), BeforeValidator(_value_of), also_spelled("count", "max_agents")] = 1
+    capabilities: Annotated[tuple[str, ...], BeforeValidator(_split)] = ()
+    require_all: Annotated[bool, BeforeValidator(_value_of)] = False
+    chooser: MemberName | None = None
     specialist_domain: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DynamicConfig(CommonConfig):
-    """`selector` (also `selector_name`) chooses; `otherwise` says which members to ask if it chooses none: the first,
-    all, or none, which fails the turn.
+class Dynamic(Coordination):
+    """`selector` chooses; `otherwise` says which members to ask if it chooses none: the first, all, or none, which
+    fails the turn.
     """
 
-    selector: Selector = "random"
-    selector_name: Selector | None = None
-    selector_config: Annotated[SelectorConfig, BeforeValidator(_from_texts)] = field(default_factory=SelectorConfig)
+    selector: Annotated[Selector, also_spelled("selector", "selector_name")] = "random"
+    selector_config: SelectorConfig = field(default_factory=SelectorConfig)
     addressing: bool = True
     otherwise: Literal["first", "all", "none"] = "first"
+
+    async def run(self, room: Room) -> str:
+        """Choose members and ask them."""
+        live = room.available()
+        chosen: Sequence[Member] = addressed(room.message, live) if self.addressing else []
+        why = "addressed"
+        if not chosen:
+            found = await self._select(room, live)
+            if isinstance(found, str):
+                return found
+            chosen, why = found, self.selector
+        if not chosen:
+            if self.otherwise == "none":
+                raise NoMember("no member fits the message; change the selector's config, or address one with @name")
+            chosen, why = (live if self.otherwise == "all" else live[:1]), "fallback"
+        counts = dict(room.state.get(COUNTS) or {})
+        for member in chosen:
+            counts[member.id] = int(counts.get(member.id, 0)) + 1
+        room.state[COUNTS] = counts
+        answers = await room.ask_each([Question(one, why=why) for one in chosen])
+        return answers[0].text if len(answers) == 1 else together(answers)
+
+    async def _select(self, room: Room, live: Sequence[Member]) -> Sequence[Member] | str:
+        """Return the members that the selector chooses among `live`, empty if it finds none; or the text with which the
+        choosing member answers itself.
+        """
+        count = self.selector_config.count
+        match self.selector:
+            case "random":
+                return room.random.sample(list(live), min(count, len(live)))
+            case "least_busy" | "load_balancing" | "round_robin":
+                return by_count(live, room.state.get(COUNTS) or {})[:count]
+            case "capability":
+                return by_capability(room.message, live, self.selector_config)[:count]
+            case "supervisor" | "llm":
+                return await self._chosen_by_member(room, live)
+
+    async def _chosen_by_member(self, room: Room, live: Sequence[Member]) -> Sequence[Member] | str:
+        config, wanted = self.selector_config, self.selector_config.specialist_domain
+        leading = [one for one in live if one.role == "supervisor" or (wanted and one.domain == wanted)]
+        chooser = room.named(config.chooser) if config.chooser else (leading or live)[0]
+        candidates = [one for one in live if one != chooser] or live
+        about = "\n".join(_described(one) for one in candidates)
+        text = (
+            f"Who should answer this message? Write only the name, one per line, at most {config.count}.\n\n{about}\n\n"
+            f"The message: {room.message}"
+        )
+        for attempt in range(1, ATTEMPTS + 1):
+            answer = await room.ask(chooser, text, why="chooses who answers")
+            found = named_in(answer.text, candidates)
+            names = [one.name for one in found]
+            room.tell("group.selection", {"by": chooser.name, "attempt": attempt, "chosen": names})
+            if found:
+                return found[: config.count]
+            if len(answer.text) > SPOKEN_CHARS:
+                return answer.text
+        return []
 
 
 def addressed(message: str, members: Sequence[Member]) -> list[Member]:
@@ -84,7 +138,7 @@ def by_capability(message: str, members: Sequence[Member], config: SelectorConfi
     wanted = {one.casefold() for one in config.capabilities}
 
     def score(member: Member) -> int:
-        known = {one.casefold() for one in (*member.capabilities, *([member.domain] if member.domain else ()))}
+        known = {one.casefold() for one in (*member.capabilities, member.domain) if one}
         if wanted:
             hits = len(known & wanted)
             return 0 if config.require_all and hits < len(wanted) else hits
@@ -108,75 +162,6 @@ def named_in(answer: str, members: Sequence[Member]) -> list[Member]:
     return [member for member in members if member.name.casefold() in lines]
 
 
-async def run(room: Room, config: DynamicConfig) -> str:
-    """Choose members and ask them."""
-    live = room.available()
-    chosen = addressed(room.message, live) if config.addressing else []
-    why = "addressed"
-    if not chosen:
-        selector = config.selector_name or config.selector
-        found = await select(room, selector, config.selector_config, live)
-        if isinstance(found, str):
-            return found
-        chosen, why = found, selector
-    if not chosen:
-        if config.otherwise == "none":
-            raise NoMember("no member fits the message; change the selector's config, or address one with @name")
-        chosen, why = (live if config.otherwise == "all" else live[:1]), "fallback"
-    counts = dict(room.state.get(COUNTS) or {})
-    for member in chosen:
-        counts[member.id] = int(counts.get(member.id, 0)) + 1
-    room.state[COUNTS] = counts
-    answers = await room.ask_each([Question(one, why=why) for one in chosen])
-    return answers[0].text if len(answers) == 1 else together(answers)
-
-
-async def select(room: Room, selector: Selector, config: SelectorConfig, live: Sequence[Member]) -> list[Member] | str:
-    """Return the members that the selector chooses among `live`, empty if it finds none; or the text with which the
-    choosing member answers itself.
-    """
-    counts: Mapping[str, int] = room.state.get(COUNTS) or {}
-    match selector:
-        case "random":
-            return room.random.sample(list(live), min(config.count, len(live)))
-        case "least_busy" | "load_balancing" | "round_robin":
-            return by_count(live, counts)[: config.count]
-        case "capability":
-            return by_capability(room.message, live, config)[: config.count]
-        case "supervisor" | "llm":
-            return await _chosen_by_member(room, config, live)
-
-
-async def _chosen_by_member(room: Room, config: SelectorConfig, live: Sequence[Member]) -> list[Member] | str:
-    wanted = config.specialist_domain
-    supervisors = [one for one in live if one.role == "supervisor" or (wanted is not None and one.domain == wanted)]
-    chooser = room.named(config.chooser) if config.chooser else (supervisors or list(live))[0]
-    candidates = [one for one in live if one != chooser] or list(live)
-    about = "\n".join(_described(one) for one in candidates)
-    text = (
-        f"Who should answer this message? Write only the name, one per line, at most {config.count}.\n\n{about}\n\n"
-        f"The message: {room.message}"
-    )
-    for attempt in range(1, ATTEMPTS + 1):
-        answer = await room.ask(chooser, text, why="chooses who answers")
-        found = named_in(answer.text, candidates)
-        room.tell("group.selection", {"by": chooser.name, "attempt": attempt, "chosen": [one.name for one in found]})
-        if found:
-            return found[: config.count]
-        if len(answer.text) > SPOKEN_CHARS:
-            return answer.text
-    return []
-
-
 def _described(member: Member) -> str:
-    known = ", ".join([*([member.domain] if member.domain else []), *member.capabilities])
+    known = ", ".join(one for one in (member.domain, *member.capabilities) if one)
     return f"{member.name} ({known})" if known else member.name
-
-
-def trouble(config: DynamicConfig, members: Sequence[Member]) -> list[str]:
-    """Return what keeps it from running."""
-    chooser = config.selector_config.chooser
-    return check_names([chooser] if chooser else [], members, "selector_config.chooser")
-
-
-COORDINATION = Coordination(DynamicConfig, run, trouble)

@@ -11,20 +11,42 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pattern_core.groups.coordination import CommonConfig, Coordination, Member, MemberFailed, NoMember, Room
+from pattern_core.groups.coordination import (
+    UNAVAILABLE,
+    Coordination,
+    Member,
+    MemberFailed,
+    NoMember,
+    Room,
+    also_spelled,
+)
 
 LAST = "last"  # in the state: the id of the member that answered last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundRobinConfig(CommonConfig):
-    """`start_at` (also `current_index`) is the place of the member that is asked first, from 0. With
-    `skip_unavailable` a member that is not active is passed over; else its turn fails.
+class RoundRobin(Coordination):
+    """`start_at` is the place of the member that is asked first, from 0. With `skip_unavailable` a member that is not
+    active is passed over; else its turn fails.
     """
 
     skip_unavailable: bool = True
-    start_at: Annotated[int, Field(ge=0)] = 0
-    current_index: Annotated[int, Field(ge=0)] = 0
+    start_at: Annotated[int, Field(ge=0), also_spelled("start_at", "current_index")] = 0
+
+    async def run(self, room: Room) -> str:
+        """Ask the next member."""
+        room.available()
+        for member in order(room.members, room.state.get(LAST), self.start_at):
+            if not member.is_active:
+                if self.skip_unavailable:
+                    continue
+                raise MemberFailed(f"it is the turn of {member.name}, which is not active; activate it")
+            answer = await room.ask(member, why="its turn")
+            if answer.status == UNAVAILABLE and self.skip_unavailable:
+                continue
+            room.state[LAST] = member.id
+            return answer.text
+        raise NoMember("no member of the group could be asked; activate one")
 
 
 def order(members: Sequence[Member], last: str | None, start_at: int) -> list[Member]:
@@ -32,23 +54,3 @@ def order(members: Sequence[Member], last: str | None, start_at: int) -> list[Me
     ids = [member.id for member in members]
     first = ids.index(last) + 1 if last in ids else start_at
     return [members[(first + step) % len(members)] for step in range(len(members))]
-
-
-async def run(room: Room, config: RoundRobinConfig) -> str:
-    """Ask the next member."""
-    room.available()
-    last = room.state.get(LAST)
-    queue = order(room.members, None if last is None else str(last), config.start_at or config.current_index)
-    for member in queue:
-        if member.is_active or not config.skip_unavailable:
-            if not member.is_active:
-                raise MemberFailed(f"it is the turn of {member.name}, which is not active; activate it")
-            answer = await room.ask(member, why="its turn")
-            if answer.status == "unavailable" and config.skip_unavailable:
-                continue
-            room.state[LAST] = member.id
-            return answer.text
-    raise NoMember("no member of the group could be asked; activate one")
-
-
-COORDINATION = Coordination(RoundRobinConfig, run)

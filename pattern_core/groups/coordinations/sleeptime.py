@@ -6,15 +6,14 @@ of the members' conversations, and where no trigger holds no model is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from pattern_core.groups.coordination import CommonConfig, Coordination, Member, Room, check_names
-from pattern_core.groups.coordinations import round_robin
-from pattern_core.groups.coordinations.round_robin import RoundRobinConfig
+from pattern_core.groups.coordination import Coordination, MemberName, Room, also_spelled
+from pattern_core.groups.coordinations.round_robin import RoundRobin
 
 PROMPT = (
     "No one has written: this is time for your own work. Look at what happened recently and at your memory. Keep what"
@@ -32,11 +31,10 @@ _FIELDS = {"duration": "seconds", "message_threshold": "count", "threshold": "co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SleeptimeConfig(CommonConfig):
+class Sleeptime(Coordination):
     """The `triggers` are checked every `check_interval` seconds, or at the times of `cron` in `zone`. They are the
     conditions of a schedule, as such or below `condition`. If one holds and the group has not worked for `cooldown`
-    seconds, or there are none, `intervention_agent` (also `intervention_agent_id`) is sent `prompt`; without one the
-    members take turns.
+    seconds, or there are none, `intervention_agent` is sent `prompt`; without one the members take turns.
     """
 
     check_interval: Annotated[float, Field(ge=60, le=366 * 24 * 3600)] = 1_800.0
@@ -44,9 +42,20 @@ class SleeptimeConfig(CommonConfig):
     zone: str = "UTC"
     triggers: tuple[dict[str, Any], ...] = ()
     cooldown: Annotated[float, Field(ge=0)] = 0.0
-    intervention_agent: str | None = None
-    intervention_agent_id: str | None = None
+    intervention_agent: Annotated[MemberName | None, also_spelled("intervention_agent", "intervention_agent_id")] = None
     prompt: str = PROMPT
+
+    async def run(self, room: Room) -> str:
+        """Ask one member."""
+        if self.intervention_agent is None:
+            return await RoundRobin().run(room)
+        return (await room.ask(room.named(self.intervention_agent), why="it is the intervention agent")).text
+
+    def own_plan(self) -> dict[str, Any]:
+        """Return the schedule's plan, and its message."""
+        times = {"every": self.check_interval} if self.cron is None else {"cron": self.cron, "zone": self.zone}
+        when = [condition_of(trigger) for trigger in self.triggers]
+        return {**times, "when": when, "cooldown_s": self.cooldown, "missed": "last", "message": self.prompt}
 
 
 def condition_of(trigger: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,27 +67,3 @@ def condition_of(trigger: Mapping[str, Any]) -> dict[str, Any]:
         kind = flat.pop("type")
         flat["kind"] = _KINDS.get(kind, kind)
     return {_FIELDS.get(name, name): value for name, value in flat.items()}
-
-
-def schedule_of(config: SleeptimeConfig) -> dict[str, Any]:
-    """Return the schedule's plan, and its message."""
-    times = {"every": config.check_interval} if config.cron is None else {"cron": config.cron, "zone": config.zone}
-    when = [condition_of(trigger) for trigger in config.triggers]
-    return {**times, "when": when, "cooldown_s": config.cooldown, "missed": "last", "message": config.prompt}
-
-
-async def run(room: Room, config: SleeptimeConfig) -> str:
-    """Ask one member."""
-    named = config.intervention_agent or config.intervention_agent_id
-    if named is None:
-        return await round_robin.run(room, RoundRobinConfig())
-    return (await room.ask(room.named(named), why="it is the intervention agent")).text
-
-
-def trouble(config: SleeptimeConfig, members: Sequence[Member]) -> list[str]:
-    """Return what cannot run."""
-    named = config.intervention_agent or config.intervention_agent_id
-    return [] if named is None else check_names([named], members, "intervention_agent")
-
-
-COORDINATION = Coordination(SleeptimeConfig, run, trouble, schedule_of)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pattern_core.groups.coordination import CommonConfig, Coordination, Member, Question, Room, check_names
+from pattern_core.groups.coordination import Coordination, Member, MemberName, OnError, Question, Room
 from pattern_core.ids import Randomness
 
 DEFAULT_OPTIONS = ("Approve", "Reject")
@@ -22,6 +22,14 @@ _REASON = re.compile(r"^[ \t>*_#-]*reason[ \t*_]*:[ \t*_]*(.+)$", re.IGNORECASE 
 Method = Literal["plurality", "approval", "ranked", "score"]
 Tie = Literal["none", "no_decision", "first", "first_vote", "random", "specific_agent", "runoff"]
 
+# What a ballot looks like, and what divides its parts.
+_FORMS: Mapping[Method, tuple[str, str]] = {
+    "plurality": ("one option", "[,;]"),
+    "approval": ("all options that you approve of, with commas", "[,;]"),
+    "ranked": ("the options, best first, with > between them", ">"),
+    "score": (f"each option with its points from 0 to {SCORE_MAX}, such as {{}}={SCORE_MAX}", "[,;]"),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VotingRules:
@@ -32,22 +40,14 @@ class VotingRules:
 
     voting_timeout: Annotated[int, Field(ge=1)] | None = None  # milliseconds
     tie_breaker: Tie = "no_decision"
-    tie_agent: str | None = None
+    tie_agent: MemberName | None = None
     weight_by_expertise: bool = False
-    weights: dict[str, Annotated[float, Field(ge=0, le=1_000)]] = field(default_factory=dict)
+    weights: dict[MemberName, Annotated[float, Field(ge=0, le=1_000)]] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VotingConfig(CommonConfig):
-    """`options` to vote on (empty: the lines of the message that begin with a dash, else Approve and Reject). Fewer
-    than `quorum` ballots that choose something decide nothing.
-    """
-
-    on_member_error: Literal["fail", "skip"] = "skip"
-    options: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
-    method: Method = "plurality"
-    quorum: Annotated[int, Field(ge=1)] = 1
-    voting_rules: VotingRules = field(default_factory=VotingRules)
+    def weight(self, voter: Member, message: str) -> Fraction:
+        """Return how much a member's ballot counts."""
+        is_expert = self.weight_by_expertise and voter.domain and voter.domain.casefold() in message.casefold()
+        return Fraction(str(self.weights.get(voter.name, self.weights.get(voter.id, 1)))) * (2 if is_expert else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,52 +56,117 @@ class Ballot:
     answer that is not a vote.
     """
 
-    voter: str
+    voter: str = ""
     choices: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     weight: Fraction = Fraction(1)
     is_valid: bool = True
 
 
-def options_of(config: VotingConfig, message: str) -> tuple[str, ...]:
-    """Return what is voted on."""
-    found = config.options or tuple(
-        line.strip()[1:].strip() for line in message.splitlines() if re.match(r"\s*[-*]\s+\S", line)
-    )
-    return tuple(dict.fromkeys(found)) if len(set(found)) > 1 else DEFAULT_OPTIONS
+_NO_BALLOT = Ballot(is_valid=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voting(Coordination):
+    """`options` to vote on (empty: the lines of the message that begin with a dash, else Approve and Reject). Fewer
+    than `quorum` ballots that choose something decide nothing.
+    """
+
+    on_member_error: OnError = "skip"
+    options: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = ()
+    method: Method = "plurality"
+    quorum: Annotated[int, Field(ge=1)] = 1
+    voting_rules: VotingRules = field(default_factory=VotingRules)
+
+    async def run(self, room: Room) -> str:
+        """Collect the ballots and count them."""
+        rules, options = self.voting_rules, self._options(room.message)
+        ballots = await self._collect(room, options)
+        cast = [one for one in ballots if one.choices]
+        if len(cast) < self.quorum:
+            return f"No decision: {len(cast)} of the {self.quorum} ballots of the quorum were cast."
+        points = tally(cast, options)
+        best = leaders(points)
+        if len(best) > 1 and rules.tie_breaker == "runoff":
+            room.tell("group.round", {"runoff": best})
+            cast = [one for one in await self._collect(room, best) if one.choices]
+            points = tally(cast, best)
+            best = leaders(points)
+        winner = winner_of(best, cast, rules, room.random)
+        room.tell("group.tally", {"winner": winner, "points": {name: float(value) for name, value in points.items()}})
+        counts = ", ".join(f"{option} {_number(value)}" for option, value in points.items())
+        head = f"Decision: {winner}" if winner else f"No decision: {' and '.join(best)} are equal"
+        reasons = [f"- {one.voter}: {', '.join(one.choices) or ABSTAIN}. {one.reason}".rstrip() for one in ballots]
+        return "\n".join([f"{head} ({counts}).", *reasons])
+
+    def _options(self, message: str) -> Sequence[str]:
+        found = self.options or [
+            line.strip()[1:].strip() for line in message.splitlines() if re.match(r"\s*[-*]\s+\S", line)
+        ]
+        return [*dict.fromkeys(found)] if len(set(found)) > 1 else DEFAULT_OPTIONS
+
+    async def _collect(self, room: Room, options: Sequence[str]) -> list[Ballot]:
+        """Ask every member for a ballot, and again if its answer holds none."""
+        rules, form = self.voting_rules, _FORMS[self.method][0].format(options[0])
+        timeout_s = None if rules.voting_timeout is None else rules.voting_timeout / 1000
+        names = "\n".join(f"- {option}" for option in (*options, ABSTAIN))
+        text = (
+            f"Vote on this: {room.message}\n\nThe options:\n{names}\n\nEnd with two lines:\nVOTE: {form}\n"
+            "REASON: one sentence"
+        )
+        voters = room.available()
+        answers = await room.ask_each([Question(one, text, "votes", timeout_s) for one in voters])
+        said = dict(zip(voters, answers, strict=True))
+        ballots = {voter: ballot_of(one.text, options, self.method) for voter, one in said.items()}
+        again = [voter for voter, one in said.items() if one.is_whole and not ballots[voter].is_valid]
+        if again:
+            words = f"Your answer held no vote. {text}"
+            repeated = await room.ask_each([Question(one, words, "votes again", timeout_s) for one in again])
+            for voter, answer in zip(again, repeated, strict=True):
+                ballots[voter] = ballot_of(answer.text, options, self.method)
+        found = [
+            replace(ballot, voter=voter.name, weight=rules.weight(voter, room.message))
+            for voter, ballot in ballots.items()
+        ]
+        for ballot in found:
+            about = {"choices": dict(ballot.choices), "reason": ballot.reason, "is_valid": ballot.is_valid}
+            room.tell("group.ballot", {"agent": ballot.voter, **about})
+        return found
+
+    def trouble(self, members: Sequence[Member]) -> list[str]:
+        """Return that no member breaks ties, or that a quorum is impossible."""
+        found, voters = [], len(members)
+        if self.voting_rules.tie_breaker == "specific_agent" and self.voting_rules.tie_agent is None:
+            found.append("`voting_rules.tie_breaker` is specific_agent; name the tie_agent")
+        if self.quorum > voters:
+            found.append(f"`quorum` is {self.quorum} and the group has {voters} voters; lower it or add members")
+        return found
 
 
 def ballot_of(answer: str, options: Sequence[str], method: Method) -> Ballot:
     """Return the vote in an answer: the line `VOTE: …`, and its reason. Options are matched whole, in any case."""
-    said = _VOTE.findall(answer)
+    said = [_bare(vote) for vote in _VOTE.findall(answer)]
     reason = (_REASON.findall(answer) or [""])[-1].strip()
     if not said:
-        return Ballot(voter="", is_valid=False)
+        return _NO_BALLOT
     by_name = {option.casefold(): option for option in options}
-    parts = [
-        part.strip(" \"'`.*") for part in (said[-1].split(">") if method == "ranked" else re.split(r"[,;]", said[-1]))
-    ]
-    if method == "plurality" and said[-1].strip(" \"'`.*").casefold() in by_name:
-        parts = [said[-1].strip(" \"'`.*")]
+    is_whole = method == "plurality" and said[-1].casefold() in by_name  # an option may contain a comma
+    parts = said[-1:] if is_whole else [_bare(part) for part in re.split(_FORMS[method][1], said[-1])]
     if [part.casefold() for part in parts] == [ABSTAIN.casefold()]:
-        return Ballot(voter="", reason=reason)
+        return Ballot(reason=reason)
     choices: dict[str, int] = {}
     for place, part in enumerate(parts):
-        name, points = part, 1
-        if method == "score":
-            match = re.fullmatch(r"(.+?)\s*=\s*(\d+)", part)
-            if match is None or int(match[2]) > SCORE_MAX:
-                return Ballot(voter="", is_valid=False)
-            name, points = match[1], int(match[2])
-        elif method == "ranked":
-            points = len(options) - place
+        name, equals, given = part.rpartition("=") if method == "score" else (part, "=", "1")
+        points = int(given) if given.strip().isdecimal() and len(given) < 5 else SCORE_MAX + 1
         option = by_name.get(name.strip().casefold())
-        if option is None or option in choices:
-            return Ballot(voter="", is_valid=False)
-        choices[option] = points
-    if method == "plurality" and len(choices) != 1:
-        return Ballot(voter="", is_valid=False)
-    return Ballot(voter="", choices=choices, reason=reason)
+        if not equals or points > SCORE_MAX or option is None or option in choices:
+            return _NO_BALLOT
+        choices[option] = len(options) - place if method == "ranked" else points
+    return _NO_BALLOT if method == "plurality" and len(choices) != 1 else Ballot(choices=choices, reason=reason)
+
+
+def _bare(text: str) -> str:
+    return text.strip(" \"'`.*")
 
 
 def tally(ballots: Sequence[Ballot], options: Sequence[str]) -> dict[str, Fraction]:
@@ -119,111 +184,23 @@ def leaders(points: Mapping[str, Fraction]) -> list[str]:
     return [option for option, value in points.items() if value == most and most > 0]
 
 
-def broken_tie(tied: Sequence[str], ballots: Sequence[Ballot], rules: VotingRules, chance: Randomness) -> str | None:
-    """Return the winner among equals by the rule; None: no decision."""
+def winner_of(best: Sequence[str], ballots: Sequence[Ballot], rules: VotingRules, chance: Randomness) -> str | None:
+    """Return the only one of the best options, or by the rule one of several equals; None: no decision."""
+    if len(best) < 2:
+        return next(iter(best), None)
     match rules.tie_breaker:
         case "first":
-            return tied[0]
+            return best[0]
         case "random":
-            return chance.choice(list(tied))
+            return chance.choice(list(best))
         case "first_vote" | "specific_agent":
             for ballot in ballots:
                 if rules.tie_breaker == "first_vote" or ballot.voter == rules.tie_agent:
-                    best = [option for option in ballot.choices if option in tied]
-                    if best:
-                        return max(best, key=lambda option: ballot.choices[option])
+                    named = [option for option in ballot.choices if option in best]
+                    if named:
+                        return max(named, key=lambda option: ballot.choices[option])
     return None
-
-
-async def run(room: Room, config: VotingConfig) -> str:
-    """Collect the ballots and count them."""
-    rules, options = config.voting_rules, options_of(config, room.message)
-    ballots = await _collect(room, config, options)
-    cast = [one for one in ballots if one.choices]
-    if len(cast) < config.quorum:
-        return f"No decision: {len(cast)} of the {config.quorum} ballots of the quorum were cast."
-    points = tally(cast, options)
-    best = leaders(points)
-    if len(best) > 1 and rules.tie_breaker == "runoff":
-        room.tell("group.round", {"runoff": best})
-        cast = [one for one in await _collect(room, config, best) if one.choices]
-        points = tally(cast, best)
-        best = leaders(points)
-    winner = best[0] if len(best) == 1 else broken_tie(best, cast, rules, room.random) if best else None
-    counts = ", ".join(f"{option} {_number(value)}" for option, value in points.items())
-    room.tell("group.tally", {"winner": winner, "points": {name: float(value) for name, value in points.items()}})
-    reasons = "\n".join(f"- {one.voter}: {', '.join(one.choices) or ABSTAIN}. {one.reason}".rstrip() for one in ballots)
-    head = f"Decision: {winner} ({counts})." if winner else f"No decision: {' and '.join(best)} are equal ({counts})."
-    return f"{head}\n{reasons}"
-
-
-async def _collect(room: Room, config: VotingConfig, options: Sequence[str]) -> list[Ballot]:
-    """Ask every member for a ballot, and again if its answer holds none."""
-    form = {
-        "plurality": "one option",
-        "approval": "all options that you approve of, with commas",
-        "ranked": "the options, best first, with > between them",
-        "score": f"each option with its points from 0 to {SCORE_MAX}, such as {options[0]}={SCORE_MAX}",
-    }[config.method]
-    names = "\n".join(f"- {option}" for option in (*options, ABSTAIN))
-    text = (
-        f"Vote on this: {room.message}\n\nThe options:\n{names}\n\nEnd with two lines:\nVOTE: {form}\n"
-        "REASON: one sentence"
-    )
-    voters, limit_ms = room.available(), config.voting_rules.voting_timeout
-    timeout_s = None if limit_ms is None else limit_ms / 1000
-    answers = await room.ask_each([Question(one, text, "votes", timeout_s) for one in voters])
-    ballots = [ballot_of(one.text, options, config.method) for one in answers]
-    again = [one.member for one, ballot in zip(answers, ballots, strict=True) if one.is_whole and not ballot.is_valid]
-    if again:
-        words = f"Your answer held no vote. {text}"
-        repeated = await room.ask_each([Question(one, words, "votes again", timeout_s) for one in again])
-        second = dict(zip(again, repeated, strict=True))
-        ballots = [
-            ballot_of(second[voter].text, options, config.method) if voter in second else ballot
-            for voter, ballot in zip(voters, ballots, strict=True)
-        ]
-    found: list[Ballot] = []
-    for voter, ballot in zip(voters, ballots, strict=True):
-        weight = Fraction(str(config.voting_rules.weights.get(voter.name, 1)))
-        if (
-            config.voting_rules.weight_by_expertise
-            and voter.domain
-            and voter.domain.casefold() in room.message.casefold()
-        ):
-            weight *= 2
-        found.append(
-            Ballot(
-                voter=voter.name, choices=ballot.choices, reason=ballot.reason, weight=weight, is_valid=ballot.is_valid
-            )
-        )
-        room.tell("group.ballot", _told(found[-1]))
-    return found
-
-
-def _told(ballot: Ballot) -> dict[str, Any]:
-    return {
-        "agent": ballot.voter,
-        "choices": dict(ballot.choices),
-        "reason": ballot.reason,
-        "is_valid": ballot.is_valid,
-    }
 
 
 def _number(value: Fraction) -> str:
     return str(value) if value.denominator == 1 else f"{float(value):g}"
-
-
-def trouble(config: VotingConfig, members: Sequence[Member]) -> list[str]:
-    """Return what keeps it from running."""
-    rules = config.voting_rules
-    found = check_names(sorted(rules.weights), members, "voting_rules.weights")
-    found += check_names([rules.tie_agent] if rules.tie_agent else [], members, "voting_rules.tie_agent")
-    if rules.tie_breaker == "specific_agent" and rules.tie_agent is None:
-        found.append("`voting_rules.tie_breaker` is specific_agent; name the tie_agent")
-    if config.quorum > len(members):
-        found.append(f"`quorum` is {config.quorum} and the group has {len(members)} voters; lower it or add members")
-    return found
-
-
-COORDINATION = Coordination(VotingConfig, run, trouble)

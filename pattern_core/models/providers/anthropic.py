@@ -20,10 +20,8 @@ from pattern_core.models.providers.encoding import (
     NOTHING,
     REDACTED,
     Encoded,
+    JsonObject,
     alternating,
-    as_count,
-    as_dict,
-    as_str,
     closed_schema,
     image_base64,
     plain_id,
@@ -99,15 +97,15 @@ def encode(request: ModelRequest) -> dict[str, object]:
     if tools and request.force_tool is not None and not _UNFORCED.search(request.model):
         is_any = request.force_tool == ANY_TOOL
         body["tool_choice"] = {"type": "any"} if is_any else {"type": "tool", "name": request.force_tool}
-    reasoning = _encode_reasoning(request)
-    thinks = as_dict(reasoning.get("thinking")).get("type") in ("enabled", "adaptive")
+    reasoning = JsonObject(_encode_reasoning(request))
+    thinks = reasoning.nested("thinking").get("type") in ("enabled", "adaptive")
     if not thinks and not _UNSAMPLED.search(request.model):
         # Newer models accept only one of them.
         body |= {"top_p": request.top_p} if request.temperature is None else {"temperature": request.temperature}
     body |= reasoning
     if request.response_schema is not None:
         answer = {"type": "json_schema", "schema": closed_schema(request.response_schema)}
-        body["output_config"] = {**as_dict(body.get("output_config")), "format": answer}
+        body["output_config"] = {**JsonObject(body).nested("output_config"), "format": answer}
     return present(body)
 
 
@@ -233,39 +231,38 @@ class MessageDecoder(Decoder):
         super().__init__(request, provider)
         self._counts: dict[str, int] = {}
 
-    def take(self, body: dict[str, object], kind: str) -> list[Delta]:
+    def take(self, body: JsonObject, kind: str) -> list[Delta]:
         """Process one event; unknown kinds are skipped, as the vendor requires."""
-        match as_str(body.get("type")) or kind:
+        match body.text("type") or kind:
             case "error":
                 raise self.failed(body)
             case "message_start":
-                message = as_dict(body.get("message"))
+                message = body.nested("message")
                 self.keep_id(message)
-                self._count(message.get("usage"))
+                self._count(message.nested("usage"))
             case "content_block_start":
-                return self._begin(as_count(body.get("index")), as_dict(body.get("content_block")))
+                return self._begin(body.count("index"), body.nested("content_block"))
             case "content_block_delta":
-                return self._extend(as_count(body.get("index")), as_dict(body.get("delta")))
+                return self._extend(body.count("index"), body.nested("delta"))
             case "message_delta":
-                self.finish = as_str(as_dict(body.get("delta")).get("stop_reason")) or self.finish
-                self._count(body.get("usage"))
+                self.finish = body.nested("delta").text("stop_reason") or self.finish
+                self._count(body.nested("usage"))
             case "message_stop":
                 self.is_done = True
         return []
 
-    def whole(self, body: dict[str, object]) -> list[Delta]:
+    def whole(self, body: JsonObject) -> list[Delta]:
         """Process a message that was not streamed."""
         if body.get("type") == "error" or "error" in body:
             raise self.failed(body)
-        content = body.get("content")
-        if not isinstance(content, list):
+        if not isinstance(body.get("content"), list):
             raise Malformed(f"a document without content: {sorted(body)[:10]}")
         self.keep_id(body)
-        self.finish = as_str(body.get("stop_reason")) or "end_turn"
-        self._count(body.get("usage"))
-        return [delta for index, block in enumerate(content) for delta in self._begin(index, as_dict(block))]
+        self.finish = body.text("stop_reason") or "end_turn"
+        self._count(body.nested("usage"))
+        return [delta for index, block in enumerate(body.listed("content")) for delta in self._begin(index, block)]
 
-    def _begin(self, index: int | None, block: dict[str, object]) -> list[Delta]:
+    def _begin(self, index: int | None, block: JsonObject) -> list[Delta]:
         match block.get("type"):
             case "text":
                 self.draft.begin_words(is_reasoning=False)
@@ -274,33 +271,32 @@ class MessageDecoder(Decoder):
             case "redacted_thinking":
                 self.draft.begin_words(is_reasoning=True, mark=f"{REDACTED}{self.request.model} ")
             case "tool_use" if index is not None:
-                call = self.draft.begin_call(as_str(block.get("id")), as_str(block.get("name")))
+                call = self.draft.begin_call(block.text("id"), block.text("name"))
                 if block.get("input"):  # empty at the start of a stream, whole in a document
                     call.arguments.append(json.dumps(block["input"]))
                 self.calls[index] = call
         return self._extend(index, block)
 
-    def _extend(self, index: int | None, piece: dict[str, object]) -> list[Delta]:
+    def _extend(self, index: int | None, piece: JsonObject) -> list[Delta]:
         """Process a delta, or the initial content of a block."""
-        match as_str(piece.get("type")).removesuffix("_delta"):
+        match piece.text("type").removesuffix("_delta"):
             case "text":
-                return self.draft.words(as_str(piece.get("text")))
+                return self.draft.words(piece.text("text"))
             case "thinking" | "signature":
-                deltas = self.draft.words(as_str(piece.get("thinking")), is_reasoning=True)
-                self.draft.sign(as_str(piece.get("signature")))
+                deltas = self.draft.words(piece.text("thinking"), is_reasoning=True)
+                self.draft.sign(piece.text("signature"))
                 return deltas
             case "redacted_thinking":
-                self.draft.sign(as_str(piece.get("data")))
+                self.draft.sign(piece.text("data"))
             case "input_json":
-                self.draft.extend(self.calls.get(index), as_str(piece.get("partial_json")))
+                self.draft.extend(self.calls.get(index), piece.text("partial_json"))
         return []
 
-    def _count(self, usage: object) -> None:
+    def _count(self, usage: JsonObject) -> None:
         """Store the usage so far; later counts replace earlier ones."""
-        counted, counts = as_dict(usage), self._counts
-        for name, value in (counted | as_dict(counted.get("output_tokens_details"))).items():
-            if (count := as_count(value)) is not None:
-                counts[name] = count
+        counts = self._counts
+        for counted in (usage, usage.nested("output_tokens_details")):
+            counts |= {name: count for name in counted if (count := counted.count(name)) is not None}
         if "input_tokens" in counts and "output_tokens" in counts:
             cached, written = counts.get("cache_read_input_tokens", 0), counts.get("cache_creation_input_tokens", 0)
             self.usage = Usage(

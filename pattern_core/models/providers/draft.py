@@ -24,7 +24,7 @@ from pattern_core.models.model import (
     Usage,
     made_up_call_id,
 )
-from pattern_core.models.providers.encoding import as_str, valid_unicode
+from pattern_core.models.providers.encoding import JsonObject, valid_unicode
 from pattern_core.models.providers.failures import failure, vendor_words
 from pattern_core.models.tokens import estimate_usage
 from pattern_db.columns import check_depth
@@ -236,7 +236,7 @@ class Decoder(ABC):
         return []
 
     @abstractmethod
-    def take(self, body: dict[str, object], kind: str) -> list[Delta]:
+    def take(self, body: JsonObject, kind: str) -> list[Delta]:
         """Process an event's object with the name `kind` in the stream; return what can be shown now.
 
         Raises:
@@ -244,7 +244,7 @@ class Decoder(ABC):
             ModelError: it is an error message.
         """
 
-    def whole(self, body: dict[str, object]) -> list[Delta]:
+    def whole(self, body: JsonObject) -> list[Delta]:
         """Process an answer that arrived as one JSON object instead of a stream; raises as `take`."""
         self.is_done = True
         return self.take(body, "")
@@ -277,9 +277,9 @@ class Decoder(ABC):
             request_id=request_id or self.reply_id or None,
         )
 
-    def keep_id(self, body: Mapping[str, object], field: str = "id") -> None:
+    def keep_id(self, body: JsonObject, field: str = "id") -> None:
         """Keep the reply's id, if there is none yet."""
-        self.reply_id = self.reply_id or as_str(body.get(field))[:200]
+        self.reply_id = self.reply_id or body.text(field)[:200]
 
     def failed(self, body: Mapping[str, object]) -> ModelError:
         """Return the error for an error message in the middle of an answer."""
@@ -287,7 +287,7 @@ class Decoder(ABC):
         return failure(self.provider, None, words, code="" if code == "error" else code)
 
 
-def loads(text: str) -> dict[str, object]:
+def loads(text: str) -> JsonObject:
     """Return the JSON object of an event.
 
     Raises:
@@ -296,7 +296,7 @@ def loads(text: str) -> dict[str, object]:
     with suppress(ValueError, RecursionError):
         value = json.loads(text)
         if isinstance(value, dict):
-            return value
+            return JsonObject(value)
     raise Malformed(f"not a JSON object: {valid_unicode(text[:80])!r}")
 
 

@@ -14,9 +14,9 @@ from html import unescape
 
 import trio
 
-from pattern_core.messages import Part, Text, ToolCall, ToolResult
-from pattern_core.models.model import FinishReason, ModelReply, ModelRequest, OnDelta, TextDelta, made_up_call_id
-from pattern_core.models.providers.encoding import as_dicts, as_str, json_object, valid_unicode
+from pattern_core.messages import Text, ToolCall, ToolResult
+from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, Provider, TextDelta, made_up_call_id
+from pattern_core.models.providers.encoding import JsonObject, valid_unicode
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.models.tokens import CHARS_PER_TOKEN, estimate_usage
 
@@ -78,8 +78,9 @@ _BLOCK = re.compile(  # as `memory.content.prompt` writes it
     r"(?::[^\n]*)?(?:\n(?P<content>.*))?",
     re.DOTALL,
 )
+_ITEM = re.compile(r"^- (.*?)(?:: |$)", re.MULTILINE)  # of the list of empty blocks: its label
+_READ_ONLY, _ASKS = "read only", "changes need consent"  # said of a block
 _MARK = re.compile(r'<data from="[^"]*">\n|\n</data>')
-_MARKED = re.compile(r'<data from="[^"]*">\n(?P<text>.*)\n</data>', re.DOTALL)
 # A line of memory as clauses, with what joins them. No grammar: a clause is one only if it has a verb of this list, and
 # where that is not enough to tell, nothing is removed.
 _CLAUSE = re.compile(rf"((?:[,;]|(?<![\s,;]))\s++(?:and|but)\s++|;\s+|{_SENTENCE.pattern})", re.IGNORECASE)
@@ -102,7 +103,7 @@ _OPTION = re.compile(r"^The options:\n- (?P<option>[^\n]+)\n.*^VOTE: ", re.MULTI
 _CANDIDATE = re.compile(r"Who should answer this message\?[^\n]*\n\n(?P<name>[\w-]+)")
 
 
-class EmbeddedProvider:
+class EmbeddedProvider(Provider):
     """A provider of kind "embedded". It is not a language model, and says so; the same request gets the same reply."""
 
     def __init__(self, name: str, _: ProviderSettings) -> None:
@@ -117,23 +118,18 @@ class EmbeddedProvider:
                 await on_delta(TextDelta(text=piece))
         return reply
 
-    async def aclose(self) -> None:
-        """Nothing is held open."""
-
 
 def reply_to(request: ModelRequest) -> ModelReply:
     """Return the reply that the rules give: one tool call, or words. Its usage is an estimate; pure."""
     move = _Turn(request).move()
-    finish: FinishReason = "tool_calls"
-    part: Part
-    if isinstance(move, str):
-        whole = valid_unicode(move)
-        part = Text(text=whole[: request.max_output_tokens * CHARS_PER_TOKEN])
-        finish = "stop" if part.text == whole else "length"
-    else:
+    if isinstance(move, tuple):
         tool, arguments = move
-        part = ToolCall(call_id=made_up_call_id(request, 0), tool=tool, arguments=arguments)
-    return ModelReply(parts=(part,), finish_reason=finish, usage=estimate_usage(request, (part,)))
+        call = ToolCall(call_id=made_up_call_id(request, 0), tool=tool, arguments=arguments)
+        return ModelReply(parts=(call,), finish_reason="tool_calls", usage=estimate_usage(request, (call,)))
+    whole = valid_unicode(move)
+    said = Text(text=whole[: request.max_output_tokens * CHARS_PER_TOKEN])
+    usage = estimate_usage(request, (said,))
+    return ModelReply(parts=(said,), finish_reason="stop" if said.text == whole else "length", usage=usage)
 
 
 _Move = tuple[str, dict[str, object]] | str
@@ -142,14 +138,14 @@ _Move = tuple[str, dict[str, object]] | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """A block that the prompt shows; `room` is how many characters still fit, None if it does not say."""
+    """A block that the prompt shows; `room` is how many characters still fit, None if it does not say, `about` what it
+    says of who may change the block.
+    """
 
     label: str
-    content: str
-    room: int | None
-    may_edit: bool = True
-    may_append: bool = True
-    asks: bool = False  # a change waits for a person
+    content: str = ""
+    room: int | None = None
+    about: frozenset[str] = frozenset()
 
     @property
     def lines(self) -> list[str]:
@@ -189,7 +185,8 @@ class _Turn:
         ]
         self.tools = {tool.name for tool in request.tools}
         self.blocks = [_block(found) for part in request.memory if (found := _BLOCK.fullmatch(part))]
-        self.blocks += [_Block(label=unescape(label), content="", room=None) for label in _empty(request.memory)]
+        lists = [part for part in request.memory if part.startswith("Empty blocks:\n")]
+        self.blocks += [_Block(label=unescape(label)) for part in lists for label in _ITEM.findall(part)]
         last = self.done[-1][1] if self.done else None
         self.is_introduced = any(NO_MODEL in one.text for one in messages if one.role == "assistant")
         self.failure = _MARK.sub("", last.content)[:300] if last is not None and last.is_error else ""
@@ -235,7 +232,7 @@ class _Turn:
         if made[-1] == "recall":
             return f"I will remember that, in my archive: {fact}"
         label = self.done[-1][0].arguments.get("label")
-        if home is not None and home.asks:
+        if home is not None and _ASKS in home.about:
             return f"My memory block {label} is changed only if a person agrees. I have asked; until then it stays."
         return f"I will remember that, in my memory block {label}: {fact}"
 
@@ -270,10 +267,10 @@ class _Turn:
     def _forget(self, topic: str) -> _Move:
         """Remove the one clause of memory that holds all words of the topic, and nothing else."""
         if self.done:
-            arguments = self.done[-1][0].arguments
+            arguments = JsonObject(self.done[-1][0].arguments)
             if self.failure:
                 return f"I could not remove that. {self.failure}"
-            rest = as_str(arguments.get("content")).partition(": ")[2]
+            rest = arguments.text("content").partition(": ")[2]
             reads = f" The line is now: {rest}" if rest else ""
             return f"I removed that from my memory block {arguments.get('label')}.{reads} {HISTORY_STAYS}"
         if "block_edit" not in self.tools:
@@ -282,7 +279,7 @@ class _Turn:
         found = [
             (block, number, clause, left)
             for block in self.blocks
-            if block.may_edit
+            if not block.about & {_READ_ONLY, _ASKS, "append only"}
             for number, line in enumerate(block.lines, start=1)
             for clause, left in clauses_about(line, wanted)
         ]
@@ -307,14 +304,11 @@ def clauses_about(line: str, wanted: frozenset[str]) -> list[tuple[str, str | No
     if wanted >= set(keywords(line)):
         return [(line, "")]
     body = line.rstrip(" .!?")
-    pieces = _CLAUSE.split(body)
     # The first clause ends behind a verb: not in the middle of "Tom and Ruth live here".
     head = _SUBJECT.match(body)
-    end, length = 1, len(pieces[0])
-    while end < len(pieces) and (head is None or length < head.end()):
-        length += len(pieces[end]) + len(pieces[end + 1])
-        end += 2
-    clauses, joints = ["".join(pieces[:end]), *pieces[end + 1 :: 2]], ["", *pieces[end::2]]
+    verb_end = len(body) if head is None else head.end()
+    rest, *pieces = _CLAUSE.split(body[verb_end:])
+    clauses, joints = [body[:verb_end] + rest, *pieces[1::2]], ["", *pieces[::2]]
     words = [set(keywords(clause)) for clause in clauses]
     # Those with all the words; else those with no other word, whose subject is in a clause before: "… and likes tea".
     found = [[at] for at, own in enumerate(words) if wanted <= own]
@@ -336,9 +330,7 @@ def _left(clauses: list[str], joints: list[str], gone: list[int], wanted: frozen
     clauses, first = list(clauses), gone[0]
     says_more = wanted < set(keywords(clauses[first]))
     head = _SUBJECT.match(clauses[first])
-    after = first + 1
-    while after < len(clauses) and not _SUBJECT.match(clauses[after]):
-        after += 1
+    after = next((at for at in range(first + 1, len(clauses)) if _SUBJECT.match(clauses[at])), len(clauses))
     subject = head["subject"] if head else ""
     if wanted <= set(keywords(subject)) and not _CLAUSE.search(subject):
         gone = [*range(first, after)]  # all that is said of the subject
@@ -404,32 +396,20 @@ def _sentences(text: str) -> list[str]:
 
 
 def _hits(content: str) -> Iterable[_Excerpt]:
-    """Return the hits of the search tool's result, a JSON object `{"hits": [{"kind", "content", …}]}`, marked or
-    not.
-    """
-    marked = _MARKED.fullmatch(content)
-    for hit in as_dicts(json_object(content if marked is None else marked["text"]).get("hits")):
-        fields = {name: as_str(hit.get(name)) for name in ("kind", "label", "role", "created_at")}
-        yield _Excerpt(text=as_str(hit.get("content")), **fields)
+    """Yield the hits of the search tool's result, a JSON object `{"hits": [{"kind", "content", …}]}`, marked or not."""
+    for hit in JsonObject.parse(_MARK.sub("", content)).listed("hits"):
+        fields = {name: hit.text(name) for name in ("kind", "label", "role", "created_at")}
+        yield _Excerpt(text=hit.text("content"), **fields)
 
 
 def _block(found: re.Match[str]) -> _Block:
-    about = found["about"].split(", ")
     used, limit = (int(number.replace(",", "")) for number in (found["used"] or "0", found["limit"] or "0"))
     return _Block(
         label=unescape(found["label"]),
         content=found["content"] or "",
         room=limit - used if limit else None,
-        may_edit=not {"read only", "append only", "changes need consent"} & set(about),
-        may_append="read only" not in about,
-        asks="changes need consent" in about,
+        about=frozenset(found["about"].split(", ")),
     )
-
-
-def _empty(memory: Sequence[str]) -> list[str]:
-    """Return the labels that a list of empty blocks names."""
-    lists = [part.splitlines()[1:] for part in memory if part.startswith("Empty blocks:\n")]
-    return [line.removeprefix("- ").partition(": ")[0] for lines in lists for line in lines]
 
 
 def _home_of(fact: str, blocks: Sequence[_Block]) -> _Block | None:
@@ -437,6 +417,6 @@ def _home_of(fact: str, blocks: Sequence[_Block]) -> _Block | None:
 
     One that needs a person's consent only if there is no other.
     """
-    allowed = [one for one in blocks if one.label != "persona" and one.may_append]
+    allowed = [one for one in blocks if one.label != "persona" and _READ_ONLY not in one.about]
     fitting = [one for one in allowed if one.room is None or one.room > len(fact) + 1]
-    return min(fitting, key=lambda one: (one.asks, one.label != "human"), default=None)
+    return min(fitting, key=lambda one: (_ASKS in one.about, one.label != "human"), default=None)

@@ -88,10 +88,10 @@ def proof_of(mark: str, signature: str | None) -> str | None:
     return (signature[len(mark) :] or None) if signature and signature.startswith(mark) else None
 
 
-def proof_by(server: str, mark: str, signature: str | None) -> dict[str, object]:
+def proof_by(server: str, mark: str, signature: str | None) -> JsonObject:
     """Return the JSON object that the provider `server` gave as its proof; an empty one if another did."""
-    proof = json_object(proof_of(mark, signature))
-    return proof if proof.pop("server", None) == server else {}
+    proof = JsonObject.parse(proof_of(mark, signature))
+    return proof if proof.pop("server", None) == server else JsonObject()
 
 
 def alternating(
@@ -124,6 +124,11 @@ def function_of(tool: ToolSpec) -> dict[str, object]:
     return {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
 
 
+def answer_by(schema: Mapping[str, object]) -> dict[str, object]:
+    """Return an answer that follows the JSON Schema as both of OpenAI's formats describe it."""
+    return {"name": "answer", "schema": dict(schema), "strict": is_strict_schema(schema)}
+
+
 def result_words(result: ToolResult) -> str:
     """Return a result for OpenAI's formats, which have no mark for errors: its words say that it is one, once."""
     marked = result.is_error and not result.content.startswith("Error")
@@ -150,7 +155,7 @@ def is_strict_schema(schema: Mapping[str, object]) -> bool:
     for one in _objects_in(dict(schema)):
         required = one.get("required")
         asked = set(required) if isinstance(required, list) else set()
-        if one.get("additionalProperties") is not False or as_dict(one.get("properties")).keys() != asked:
+        if one.get("additionalProperties") is not False or JsonObject(one).nested("properties").keys() != asked:
             return False
     return True
 
@@ -181,29 +186,37 @@ def valid_unicode(text: str) -> str:
     return text
 
 
-def as_dict(value: object) -> dict[str, object]:
-    """Return the value if it is an object, else an empty one: optional parts of foreign formats are often null."""
-    return value if isinstance(value, dict) else {}
+class JsonObject(dict[str, object]):
+    """An object in a foreign format: its optional fields may be missing, null or of another type."""
 
+    @classmethod
+    def of(cls, value: object) -> JsonObject:
+        """Return the value if it is an object, else an empty one."""
+        return cls(value) if isinstance(value, dict) else cls()
 
-def as_dicts(value: object) -> list[dict[str, object]]:
-    """Return the objects of the value if it is a list, else none; other items count as empty objects."""
-    return [as_dict(item) for item in value] if isinstance(value, list) else []
+    @classmethod
+    def parse(cls, text: str | None) -> JsonObject:
+        """Return the JSON object that the text is; an empty one where it is none."""
+        try:
+            return cls.of(json.loads(text or "{}"))
+        except (ValueError, RecursionError):
+            return cls()
 
+    def text(self, name: str) -> str:
+        """Return a field that is a string, else ""."""
+        value = self.get(name)
+        return value if isinstance(value, str) else ""
 
-def as_str(value: object) -> str:
-    """Return the value if it is a string, else ""."""
-    return value if isinstance(value, str) else ""
+    def count(self, name: str) -> int | None:
+        """Return a field that is a whole number from 0, else None."""
+        value = self.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None
 
+    def nested(self, name: str) -> JsonObject:
+        """Return a field that is an object, else an empty one."""
+        return JsonObject.of(self.get(name))
 
-def as_count(value: object) -> int | None:
-    """Return the value if it is a whole number from 0, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53 else None
-
-
-def json_object(text: str | None) -> dict[str, object]:
-    """Return the JSON object that the text is; an empty one where it is none."""
-    try:
-        return as_dict(json.loads(text or "{}"))
-    except (ValueError, RecursionError):
-        return {}
+    def listed(self, name: str) -> list[JsonObject]:
+        """Return the objects of a field that is a list, else none; other items count as empty objects."""
+        value = self.get(name)
+        return [JsonObject.of(item) for item in value] if isinstance(value, list) else []

@@ -20,9 +20,8 @@ import trio
 
 from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.errors import ModelError, ModelGarbage, ModelTimeout, ModelUnreachable
-from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, TextDelta
+from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, Provider, TextDelta
 from pattern_core.models.providers.draft import Decoder, Malformed, StreamEvent, loads
-from pattern_core.models.providers.encoding import as_dict, as_dicts, as_str
 from pattern_core.models.providers.failures import rate_status, refusal, shortened, vendor_now_ms
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 
@@ -146,7 +145,7 @@ class HttpClient(ABC):
         return words.replace(self._key, "***") if self._key else words  # some servers repeat the key that they refuse
 
 
-class HttpProvider(HttpClient):
+class HttpProvider(HttpClient, Provider):
     """A vendor's models over HTTP, at `OWN_URL` unless the settings name another address."""
 
     OWN_URL: ClassVar[str]
@@ -165,25 +164,17 @@ class HttpProvider(HttpClient):
         return "/models"
 
     async def models(self) -> list[str]:
-        """Return the names of the models that the server lists on its first page.
-
-        Raises:
-            ModelError: every failure, translated.
-        """
+        """Return the names of the models that the server lists on its first page."""
         async with self.exchange("GET", self.models_path(), None) as answer:
-            said = as_dict(loads(await answer.rest()))
-            listed = said.get("data", said.get("models"))
-            if not isinstance(listed, list):
+            said = loads(await answer.rest())
+            listed = "data" if "data" in said else "models"
+            if not isinstance(said.get(listed), list):
                 raise Malformed("no list of models")
-        names = (as_str(one.get("id", one.get("name"))) for one in as_dicts(listed))
+        names = (one.text("id" if "id" in one else "name") for one in said.listed(listed))
         return [name.removeprefix("models/") for name in names if name]
 
     async def ask(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
-        """Send one request, streaming.
-
-        Raises:
-            ModelError: every failure, translated.
-        """
+        """Send one request, streaming."""
         path, body, decoder = self.encode(request)
         sent = {name: value for name, value in body.items() if name not in self.settings.omit}
         async with self.exchange("POST", path, sent) as answer:

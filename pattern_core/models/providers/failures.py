@@ -18,7 +18,7 @@ from email.utils import parsedate_to_datetime
 
 from pattern_core.models import errors
 from pattern_core.models.model import Allowance, RateStatus
-from pattern_core.models.providers.encoding import as_dict, as_str, valid_unicode
+from pattern_core.models.providers.encoding import JsonObject, valid_unicode
 
 WORDS_MAX = 500  # characters of a vendor's own words that an error repeats
 
@@ -105,7 +105,7 @@ def vendor_words(body: object) -> tuple[str, str]:
         body = body[0]
     error = body.get("error", body) if isinstance(body, Mapping) else body
     if not isinstance(error, Mapping):
-        return as_str(error), ""
+        return error if isinstance(error, str) else "", ""
     message = error.get("message") or error.get("detail") or ""
     words = message if isinstance(message, str) else repr(message)
     match error:
@@ -114,11 +114,11 @@ def vendor_words(body: object) -> tuple[str, str]:
         case {"metadata": {"raw": str(raw)}} if raw.strip():
             words = f"{words}: {raw}"
         case {"details": [*details]} if "retry in" not in words.lower():
-            delays = [delay for one in details if (delay := as_str(as_dict(one).get("retryDelay")))]
+            delays = [delay for one in details if (delay := JsonObject.of(one).text("retryDelay"))]
             words += "".join(f" Retry in {delay}." for delay in delays[:1])
     code = error.get("code") or error.get("type") or ""
     if isinstance(code, int):
-        code = as_str(error.get("status")) or code
+        code = JsonObject(error).text("status") or code
     return words, str(code)
 
 

@@ -25,11 +25,8 @@ from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     NOTHING,
     Encoded,
+    JsonObject,
     alternating,
-    as_count,
-    as_dict,
-    as_dicts,
-    as_str,
     image_base64,
     plain_name,
     present,
@@ -207,39 +204,39 @@ class GeminiDecoder(Decoder):
         "IMAGE_SAFETY": "content_filter",
     }
 
-    def take(self, body: dict[str, object], kind: str) -> list[Delta]:
+    def take(self, body: JsonObject, kind: str) -> list[Delta]:
         """Process one chunk."""
         if body.get("error"):
             raise self.failed(body)
         self.keep_id(body, "responseId")
-        self.usage = _usage(as_dict(body.get("usageMetadata"))) or self.usage
-        candidates = body.get("candidates")
-        if not isinstance(candidates, list) or not candidates:
+        self.usage = _usage(body.nested("usageMetadata")) or self.usage
+        candidates = body.listed("candidates")
+        if not candidates:
             self._refuse_blocked(body)
             return []
-        candidate = as_dict(candidates[0])
-        parts = as_dicts(as_dict(candidate.get("content")).get("parts"))
+        candidate = candidates[0]
+        parts = candidate.nested("content").listed("parts")
         deltas = [delta for part in parts for delta in self._take_part(part)]
-        self.finish = as_str(candidate.get("finishReason")) or self.finish
+        self.finish = candidate.text("finishReason") or self.finish
         if self.finish in _BROKEN_CALLS:
-            said = as_str(candidate.get("finishMessage")) or "no reason given"
+            said = candidate.text("finishMessage") or "no reason given"
             raise Malformed(f"the model broke off while it called a tool ({self.finish}: {said[:200]})")
         return deltas
 
-    def _refuse_blocked(self, chunk: Mapping[str, object]) -> None:
+    def _refuse_blocked(self, chunk: JsonObject) -> None:
         """Read a chunk without an answer: it counts tokens, or says why there is none."""
-        reason = as_str(as_dict(chunk.get("promptFeedback")).get("blockReason"))
+        reason = chunk.nested("promptFeedback").text("blockReason")
         if reason:
             words = f"the prompt was blocked ({reason}); change the agent's instructions or what it was shown."
             raise failure(self.provider, 400, words, code="blocked")
         if "usageMetadata" not in chunk and "responseId" not in chunk:
             raise Malformed(f"a chunk without candidates: {sorted(chunk)[:10]}")
 
-    def _take_part(self, part: Mapping[str, object]) -> list[Delta]:
-        proof = as_str(part.get("thoughtSignature"))
-        called = part.get("functionCall")
-        if isinstance(called, dict):
-            call = self.draft.begin_call(as_str(called.get("id")), as_str(called.get("name")))
+    def _take_part(self, part: JsonObject) -> list[Delta]:
+        proof = part.text("thoughtSignature")
+        if isinstance(part.get("functionCall"), dict):
+            called = part.nested("functionCall")
+            call = self.draft.begin_call(called.text("id"), called.text("name"))
             self.draft.extend(call, json.dumps(called.get("args") or {}, ensure_ascii=False))
             self.draft.grow(len(proof))
             call.signature = GOOGLE + proof if proof else None
@@ -248,20 +245,20 @@ class GeminiDecoder(Decoder):
         if proof:
             # What is signed is a part of its own: words before it were not, and are replayed without.
             self.draft.begin_words(is_reasoning=is_thought, mark=GOOGLE)
-        deltas = self.draft.words(as_str(part.get("text")), is_reasoning=is_thought)
+        deltas = self.draft.words(part.text("text"), is_reasoning=is_thought)
         if proof:
             self.draft.sign(proof, is_reasoning=is_thought)
         return deltas
 
 
-def _usage(data: Mapping[str, object]) -> Usage | None:
-    sent = as_count(data.get("promptTokenCount"))
+def _usage(data: JsonObject) -> Usage | None:
+    sent = data.count("promptTokenCount")
     if sent is None:
         return None
-    thoughts = as_count(data.get("thoughtsTokenCount")) or 0
+    thoughts = data.count("thoughtsTokenCount") or 0
     return Usage(
-        input_tokens=sent + (as_count(data.get("toolUsePromptTokenCount")) or 0),
-        output_tokens=(as_count(data.get("candidatesTokenCount")) or 0) + thoughts,
-        cached_tokens=as_count(data.get("cachedContentTokenCount")) or 0,
+        input_tokens=sent + (data.count("toolUsePromptTokenCount") or 0),
+        output_tokens=(data.count("candidatesTokenCount") or 0) + thoughts,
+        cached_tokens=data.count("cachedContentTokenCount") or 0,
         reasoning_tokens=thoughts,
     )

@@ -26,13 +26,10 @@ from pattern_core.models.providers.encoding import (
     CHAT,
     LOST_IMAGE,
     Encoded,
-    as_count,
-    as_dict,
-    as_dicts,
-    as_str,
+    JsonObject,
+    answer_by,
     function_of,
     image_url,
-    is_strict_schema,
     nine_id,
     plain_name,
     present,
@@ -120,13 +117,10 @@ class OpenAIProvider(HttpProvider):
         return "/chat/completions", encode(request, self._server), decoder
 
     async def window(self, model: str) -> int:
-        """Return the tokens of the window that the server offers for a model; 0 where it says nothing of that.
+        """Return the window that the server states in one of several places; who runs it has chosen it.
 
         Sources: vLLM, "OpenAI-Compatible Server" (`max_model_len`); Ollama, "API: Show Model Information";
         llama.cpp, tools/server/README.md, "GET /props"; LM Studio, "REST API v0".
-
-        Raises:
-            ModelUnreachable: there is no connection.
         """
         if self._server.is_own:
             return 0
@@ -140,7 +134,7 @@ class OpenAIProvider(HttpProvider):
         for method, url, body in places:
             try:
                 async with self.exchange(method, url, body) as answer:
-                    found = _window_in(as_dict(loads(await answer.rest())), model)
+                    found = _window_in(loads(await answer.rest()), model)
             except ModelUnreachable:
                 raise
             except ModelError:  # another kind of server
@@ -150,19 +144,19 @@ class OpenAIProvider(HttpProvider):
         return 0
 
 
-def _window_in(said: Mapping[str, object], model: str) -> int:
+def _window_in(said: JsonObject, model: str) -> int:
     """Return the window that a server's answer states; 0 if none."""
-    listed = [one for one in as_dicts(said.get("data")) if one.get("id") == model]
-    shown = as_dict(said.get("model_info"))
-    trained = [as_count(value) for name, value in shown.items() if name.endswith(".context_length")]
-    chosen = re.search(r"^num_ctx\s+(\d+)", as_str(said.get("parameters")), re.MULTILINE)
+    listed = [one for one in said.listed("data") if one.get("id") == model]
+    shown = said.nested("model_info")
+    trained = [shown.count(name) for name in shown if name.endswith(".context_length")]
+    chosen = re.search(r"^num_ctx\s+(\d+)", said.text("parameters"), re.MULTILINE)
     stated = (
-        *(as_count(one.get("max_model_len")) for one in listed),
+        *(one.count("max_model_len") for one in listed),
         int(chosen[1]) if chosen else 0,
         *trained,
-        as_count(as_dict(said.get("default_generation_settings")).get("n_ctx")),
-        as_count(said.get("loaded_context_length")),
-        as_count(said.get("max_context_length")),
+        said.nested("default_generation_settings").count("n_ctx"),
+        said.count("loaded_context_length"),
+        said.count("max_context_length"),
     )
     return next(filter(None, stated), 0)
 
@@ -204,9 +198,7 @@ def encode(request: ModelRequest, server: Server) -> Encoded:
         named = {"type": "function", "function": {"name": request.force_tool}}
         body["tool_choice"] = "required" if request.force_tool == ANY_TOOL else named
     if request.response_schema is not None:
-        schema = dict(request.response_schema)
-        answer = {"name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
-        body["response_format"] = {"type": "json_schema", "json_schema": answer}
+        body["response_format"] = {"type": "json_schema", "json_schema": answer_by(request.response_schema)}
     return present(body)
 
 
@@ -290,13 +282,13 @@ def _encode_call(call: ToolCall, model: str, server: Server) -> Encoded:
 
 def _encode_thoughts(message: Message, server: Server) -> Encoded:
     """Return the thoughts that led to calls, in the fields in which this server sent them; others get none."""
-    fields: Encoded = {_THOUGHTS[0]: ""} if server.wants_thoughts else {}
+    fields = JsonObject({_THOUGHTS[0]: ""} if server.wants_thoughts else {})
     for part in message.parts:
         if not isinstance(part, Reasoning) or not (proof := proof_by(server.name, CHAT, part.signature)):
             continue
-        field = as_str(proof.get("field"))
+        field = proof.text("field")
         if field in _THOUGHTS:
-            fields[field] = as_str(fields.get(field)) + part.text
+            fields[field] = fields.text(field) + part.text
         if isinstance(details := proof.get(_DETAILS), list):
             fields[_DETAILS] = details
     return fields
@@ -324,28 +316,28 @@ class ChatDecoder(Decoder):
         self._text = SpokenText(self.draft, request) if is_open else None
         self._last_call: CallDraft | None = None
         self._thought_field = ""  # in which the server sends thoughts
-        self._details: list[dict[str, object]] = []
+        self._details: list[JsonObject] = []
 
-    def take(self, body: dict[str, object], kind: str) -> list[Delta]:
+    def take(self, body: JsonObject, kind: str) -> list[Delta]:
         """Process one chunk, or the whole completion."""
         if kind == "error" and not body.get("error"):
             raise self.failed({"error": body})
         if body.get("error") or body.get("object") == "error":
             raise self.failed(body)
         self.keep_id(body)
-        self.usage = usage_of(as_dict(body.get("usage")), "prompt", "completion") or self.usage
-        choices = body.get("choices")
-        if not isinstance(choices, list):
+        self.usage = usage_of(body.nested("usage"), "prompt", "completion") or self.usage
+        if not isinstance(body.get("choices"), list):
             if "usage" in body or "id" in body:
                 return []
             raise Malformed(f"a chunk without choices: {sorted(body)[:10]}")
+        choices = body.listed("choices")
         if not choices:
             return []
-        choice = as_dict(choices[0])
+        choice = choices[0]
         if choice.get("error") or choice.get("finish_reason") == "error":
             raise self.failed(choice if choice.get("error") else {"message": "the server broke its answer off"})
-        deltas = self._take_delta(as_dict(choice.get("message" if self.is_done else "delta")))
-        self.finish = as_str(choice.get("finish_reason")) or self.finish
+        deltas = self._take_delta(choice.nested("message" if self.is_done else "delta"))
+        self.finish = choice.text("finish_reason") or self.finish
         if self._text and self._text.is_over:  # the rest is ignored
             self.finish, self.is_done = "stop", True
         return deltas + self.end() if self.finish else deltas
@@ -363,23 +355,23 @@ class ChatDecoder(Decoder):
         self._sign_thoughts()
         return super().reply(request_id)
 
-    def _take_delta(self, delta: Mapping[str, object]) -> list[Delta]:
+    def _take_delta(self, delta: JsonObject) -> list[Delta]:
         thoughts = {field: said for field in _THOUGHTS if isinstance(said := delta.get(field), str)}
         self._thought_field = self._thought_field or next(iter(thoughts), "")
-        self._take_details(delta.get(_DETAILS))
-        thought = next(filter(None, thoughts.values()), "") or _thinking(delta.get("content"))
+        self._take_details(delta.listed(_DETAILS))
+        thought = next(filter(None, thoughts.values()), "") or _thinking(delta)
         deltas = self.draft.words(thought, is_reasoning=True)
-        words = _content(delta.get("content"))
+        words = _words(delta, "content")
         deltas += self._text.feed(words) if self._text else self.draft.words(words)
-        deltas += self.draft.words(as_str(delta.get("refusal")))
-        for call in as_dicts(delta.get("tool_calls")):
+        deltas += self.draft.words(delta.text("refusal"))
+        for call in delta.listed("tool_calls"):
             self._take_call(call)
         return deltas
 
-    def _take_call(self, piece: dict[str, object]) -> None:
-        function = as_dict(piece.get("function"))
-        call_id, name = as_str(piece.get("id")), as_str(function.get("name"))
-        index = as_count(piece.get("index"))
+    def _take_call(self, piece: JsonObject) -> None:
+        function = piece.nested("function")
+        call_id, name = piece.text("id"), function.text("name")
+        index = piece.count("index")
         call = self._last_call if index is None else self.calls.get(index)
         # Some servers give every call the index 0 or none at all; another id with a name is another call then.
         if call is None or (name and call.tool and call_id and call.call_id != call_id) or (index is None and name):
@@ -389,25 +381,25 @@ class ChatDecoder(Decoder):
         self._last_call = call
         call.call_id = call.call_id or call_id
         call.tool = call.tool or name
-        if extra := as_dict(piece.get("extra_content")):  # Google's compatible server asks for it back
+        if extra := piece.nested("extra_content"):  # Google's compatible server asks for it back
             call.signature = CHAT + json.dumps({"server": self.provider, **extra})
             self.draft.grow(len(call.signature))
         arguments = function.get("arguments")
-        text = json.dumps(arguments) if isinstance(arguments, dict | list) else as_str(arguments)
+        text = json.dumps(arguments) if isinstance(arguments, dict | list) else function.text("arguments")
         self.draft.extend(call, text)
 
-    def _take_details(self, pieces: object) -> None:
+    def _take_details(self, pieces: Sequence[JsonObject]) -> None:
         """Collect them as they come; pieces of one detail (equal index and type) become one again."""
-        for piece in as_dicts(pieces):
-            detail = {key: value for key, value in piece.items() if value is not None}
+        for piece in pieces:
+            detail = JsonObject(present(piece))
             if not detail:
                 continue
             self.draft.grow(1 + sum(len(value) for value in detail.values() if isinstance(value, str)))
-            last = self._details[-1] if self._details else {}
+            last = self._details[-1] if self._details else JsonObject()
             if any(detail.get(key) != last.get(key) for key in ("index", "type")):
                 self._details.append(detail)
                 continue
-            grown = {key: as_str(last.get(key)) + as_str(detail[key]) for key in _GROWING if key in detail}
+            grown = {key: last.text(key) + detail.text(key) for key in _GROWING if key in detail}
             last |= detail | grown
 
     def _sign_thoughts(self) -> None:
@@ -419,13 +411,11 @@ class ChatDecoder(Decoder):
         self.draft.sign_thoughts(CHAT + json.dumps(proof), CHAT + json.dumps(last))
 
 
-def _content(value: object) -> str:
-    """Return the words of `content`, which is a string, or in some servers a list of parts."""
-    if isinstance(value, list):
-        return "".join(as_str(part.get("text")) for part in as_dicts(value))
-    return as_str(value)
+def _words(said: JsonObject, name: str) -> str:
+    """Return the words of a field, which is a string, or in some servers a list of parts."""
+    return said.text(name) or "".join(part.text("text") for part in said.listed(name))
 
 
-def _thinking(value: object) -> str:
+def _thinking(delta: JsonObject) -> str:
     """Return the thoughts within `content`, where Mistral's server has them."""
-    return "".join(_content(part.get("thinking")) for part in as_dicts(value) if part.get("type") == "thinking")
+    return "".join(_words(part, "thinking") for part in delta.listed("content") if part.get("type") == "thinking")

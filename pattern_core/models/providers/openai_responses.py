@@ -21,13 +21,10 @@ from pattern_core.models.providers.encoding import (
     LOST_IMAGE,
     OPENAI,
     Encoded,
-    as_count,
-    as_dict,
-    as_dicts,
-    as_str,
+    JsonObject,
+    answer_by,
     function_of,
     image_url,
-    is_strict_schema,
     plain_name,
     present,
     proof_by,
@@ -75,9 +72,7 @@ def encode_response(request: ModelRequest, server: str) -> dict[str, object]:
         body["include"] = ["reasoning.encrypted_content"]
         body["reasoning"] = present({"summary": "auto", "effort": effort_of(request)})
     if request.response_schema is not None:
-        schema = dict(request.response_schema)
-        answer = {"type": "json_schema", "name": "answer", "schema": schema, "strict": is_strict_schema(schema)}
-        body["text"] = {"format": answer}
+        body["text"] = {"format": {"type": "json_schema", **answer_by(request.response_schema)}}
     return present(body)
 
 
@@ -133,11 +128,11 @@ def _encode_answer(parts: tuple[Part, ...], server: str) -> Iterator[Encoded]:
         match part:
             case Reasoning() if proof := proof_by(server, OPENAI, part.signature):
                 summary = [{"type": "summary_text", "text": part.text}] if part.text else []
-                kept = {name: as_str(proof.get(name)) for name in ("id", "encrypted_content")}
+                kept = {name: proof.text(name) for name in ("id", "encrypted_content")}
                 waiting.append({"type": "reasoning", **kept, "summary": summary})
                 continue
             case Text() if part.text:
-                phase = as_str(proof_by(server, OPENAI, part.signature).get("phase")) or None
+                phase = proof_by(server, OPENAI, part.signature).text("phase") or None
                 content = [{"type": "output_text", "text": part.text}]
                 item = present({"type": "message", "role": "assistant", "content": content, "phase": phase})
             case ToolCall():
@@ -178,37 +173,37 @@ class ResponseDecoder(Decoder):
         super().__init__(request, provider)
         self._seen: set[int] = set()  # places of the items that have begun
 
-    def take(self, body: dict[str, object], kind: str) -> list[Delta]:
+    def take(self, body: JsonObject, kind: str) -> list[Delta]:
         """Process one event; unknown kinds are skipped."""
-        place = as_count(body.get("output_index"))
-        match as_str(body.get("type")) or kind:
+        place = body.count("output_index")
+        match body.text("type") or kind:
             case "error":
                 raise self.failed(body)
             case "response.created":
-                self.keep_id(as_dict(body.get("response")))
+                self.keep_id(body.nested("response"))
             case "response.output_item.added" if place is not None:
-                return self._begin(place, as_dict(body.get("item")))
+                return self._begin(place, body.nested("item"))
             case "response.output_text.delta" | "response.refusal.delta":
-                return self.draft.words(as_str(body.get("delta")))
+                return self.draft.words(body.text("delta"))
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                return self.draft.words(as_str(body.get("delta")), is_reasoning=True)
-            case "response.reasoning_summary_part.added" if as_count(body.get("summary_index")):
+                return self.draft.words(body.text("delta"), is_reasoning=True)
+            case "response.reasoning_summary_part.added" if body.count("summary_index"):
                 return self.draft.words("\n\n", is_reasoning=True)
             case "response.function_call_arguments.delta":
-                self.draft.extend(self.calls.get(place), as_str(body.get("delta")))
+                self.draft.extend(self.calls.get(place), body.text("delta"))
             case "response.output_item.done" if place is not None:
-                return self._complete(place, as_dict(body.get("item")))
+                return self._complete(place, body.nested("item"))
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
-                return self._end(as_dict(body.get("response")))
+                return self._end(body.nested("response"))
         return []
 
-    def whole(self, body: dict[str, object]) -> list[Delta]:
+    def whole(self, body: JsonObject) -> list[Delta]:
         """Process a response that was not streamed."""
         if not isinstance(body.get("output"), list) and not body.get("error"):
             raise Malformed(f"a document without output: {sorted(body)[:10]}")
         return self._end(body)
 
-    def _begin(self, place: int, item: Mapping[str, object]) -> list[Delta]:
+    def _begin(self, place: int, item: JsonObject) -> list[Delta]:
         self._seen.add(place)
         match item.get("type"):
             case "message":
@@ -216,59 +211,59 @@ class ResponseDecoder(Decoder):
             case "reasoning":
                 self.draft.begin_words(is_reasoning=True, mark=OPENAI)
             case "function_call":
-                self.calls[place] = self.draft.begin_call(as_str(item.get("call_id")), as_str(item.get("name")))
+                self.calls[place] = self.draft.begin_call(item.text("call_id"), item.text("name"))
         return []
 
-    def _complete(self, place: int, item: Mapping[str, object]) -> list[Delta]:
+    def _complete(self, place: int, item: JsonObject) -> list[Delta]:
         """Process the finished item: missing text, and its signature."""
         is_new = place not in self._seen
         deltas = self._begin(place, item) if is_new else []
         match item.get("type"):
             case "message":
-                for part in as_dicts(item.get("content")) if is_new else ():
-                    deltas += self.draft.words(as_str(part.get("text")) or as_str(part.get("refusal")))
-                if phase := as_str(item.get("phase")):
+                for part in item.listed("content") if is_new else ():
+                    deltas += self.draft.words(part.text("text") or part.text("refusal"))
+                if phase := item.text("phase"):
                     self._sign(is_reasoning=False, phase=phase)
             case "reasoning":
-                texts = [as_str(part.get("text")) for part in as_dicts(item.get("summary")) if is_new]
+                texts = [part.text("text") for part in item.listed("summary") if is_new]
                 deltas += self.draft.words("\n\n".join(texts), is_reasoning=True)
-                if encrypted := as_str(item.get("encrypted_content")):
-                    self._sign(is_reasoning=True, id=as_str(item.get("id")), encrypted_content=encrypted)
+                if encrypted := item.text("encrypted_content"):
+                    self._sign(is_reasoning=True, id=item.text("id"), encrypted_content=encrypted)
             case "function_call" if (call := self.calls.get(place)) is None or not call.arguments:
-                self.draft.extend(call, as_str(item.get("arguments")))
+                self.draft.extend(call, item.text("arguments"))
         return deltas
 
     def _sign(self, *, is_reasoning: bool, **proof: str) -> None:
         self.draft.sign(json.dumps({"server": self.provider, **proof}), is_reasoning=is_reasoning)
 
-    def _end(self, response: Mapping[str, object]) -> list[Delta]:
+    def _end(self, response: JsonObject) -> list[Delta]:
         self.keep_id(response)
-        status = as_str(response.get("status"))
+        status = response.text("status")
         if status in ("failed", "cancelled") or response.get("error"):
-            raise self.failed({"error": as_dict(response.get("error")) or {"message": f"the response was {status}"}})
+            raise self.failed({"error": response.nested("error") or {"message": f"the response was {status}"}})
         deltas: list[Delta] = []
-        for place, item in enumerate(as_dicts(response.get("output"))):
+        for place, item in enumerate(response.listed("output")):
             if place not in self._seen:
                 deltas += self._complete(place, item)
-        self.usage = usage_of(as_dict(response.get("usage")))
-        reason = as_str(as_dict(response.get("incomplete_details")).get("reason"))
+        self.usage = usage_of(response.nested("usage"))
+        reason = response.nested("incomplete_details").text("reason")
         self.finish = (reason or "incomplete") if status == "incomplete" or reason else "completed"
         self.is_done = True
         return deltas
 
 
-def usage_of(data: Mapping[str, object], sent: str = "input", got: str = "output") -> Usage | None:
+def usage_of(data: JsonObject, sent: str = "input", got: str = "output") -> Usage | None:
     """Return the usage as both of the vendor's formats count it: `sent` and `got` begin the names of the fields."""
-    input_tokens, output_tokens = as_count(data.get(f"{sent}_tokens")), as_count(data.get(f"{got}_tokens"))
+    input_tokens, output_tokens = data.count(f"{sent}_tokens"), data.count(f"{got}_tokens")
     if input_tokens is None or output_tokens is None:
         return None
-    details = as_dict(data.get(f"{sent}_tokens_details"))
+    details = data.nested(f"{sent}_tokens_details")
     # OpenAI's place for it, DeepSeek's and Moonshot's.
-    places = (details.get("cached_tokens"), data.get("prompt_cache_hit_tokens"), data.get("cached_tokens"))
+    places = (details.count("cached_tokens"), data.count("prompt_cache_hit_tokens"), data.count("cached_tokens"))
     return Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        cached_tokens=next((count for place in places if (count := as_count(place))), 0),
-        cache_write_tokens=as_count(details.get("cache_write_tokens")) or 0,
-        reasoning_tokens=as_count(as_dict(data.get(f"{got}_tokens_details")).get("reasoning_tokens")) or 0,
+        cached_tokens=next(filter(None, places), 0),
+        cache_write_tokens=details.count("cache_write_tokens") or 0,
+        reasoning_tokens=data.nested(f"{got}_tokens_details").count("reasoning_tokens") or 0,
     )

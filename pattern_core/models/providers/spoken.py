@@ -20,7 +20,7 @@ from typing import TypeVar
 from pattern_core.messages import ToolResult
 from pattern_core.models.model import ANY_TOOL, Delta, ModelRequest
 from pattern_core.models.providers.draft import ReplyDraft
-from pattern_core.models.providers.encoding import Encoded, as_dict, as_dicts, as_str
+from pattern_core.models.providers.encoding import Encoded, JsonObject
 
 HELD_CHARS_MAX = 100_000  # of what looks like a call; more is text
 BEGINNING_CHARS_MAX = 1_000  # of JSON in which a tool's name has to come
@@ -97,10 +97,10 @@ def neutral(value: T) -> T:
 def as_text(messages: Sequence[Encoded], tools: Sequence[Encoded], force_tool: str | None) -> list[Encoded]:
     """Return encoded messages for a model that knows tools from its instructions alone: calls and results are text."""
     made: list[Encoded] = []
-    for message in messages:
-        content = as_str(message.get("content"))
-        if calls := as_dicts(message.get("tool_calls")):
-            functions = [as_dict(call.get("function")) for call in calls]
+    for message in map(JsonObject, messages):
+        content = message.text("content")
+        if calls := message.listed("tool_calls"):
+            functions = [call.nested("function") for call in calls]
             said = [f'{{"name": {json.dumps(one["name"])}, "arguments": {one["arguments"]}}}' for one in functions]
             texts = [content] * bool(content) + [f"<tool_call>\n{text}\n</tool_call>" for text in said]
             made.append({"role": "assistant", "content": "\n".join(texts)})
@@ -317,13 +317,13 @@ class Calls:
 
 def _calls(value: object, *, is_sure: bool) -> Iterator[tuple[str, str]]:
     """Yield the name and the arguments' JSON text of each call that a JSON value is."""
-    said = as_dict(value)
+    said = JsonObject.of(value)
     if isinstance(several := said.get("tool_calls", value), list):
         for one in several:
             yield from _calls(one, is_sure=is_sure)
         return
-    said = as_dict(said.get("function")) or said
-    name = next(filter(None, (as_str(said.get(key)) for key in ("name", "tool_name", "function"))), "")
+    said = said.nested("function") or said
+    name = next(filter(None, (said.text(key) for key in ("name", "tool_name", "function"))), "")
     arguments = said.get("arguments", said.get("parameters", {} if is_sure else None))
     if name and arguments is not None and "description" not in said:  # with one it is a tool, not a call of it
         yield name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

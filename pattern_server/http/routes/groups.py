@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from fastapi import Response
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound
-from pattern_core.groups.coordination import Member
-from pattern_core.groups.group import Group, GroupRow, MemberSpec
+from pattern_core.groups.group import Group, MemberSpec
 from pattern_db.journal import group_runs
-from pattern_db.journal.group_runs import GroupSaid
-from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, answer_of, fields_with, page_of, require_values
+from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, answer_of, page_of, require_values
 from pattern_server.http.routes.messages import (
     ANSWERS,
     Accept,
@@ -29,22 +27,42 @@ from pattern_server.http.routing import Router, ToChatOn, ToRead, ToWrite
 router = Router(prefix="/constellations/{c}/groups", tags=["groups"])
 
 
-MEMBER = answer_of(Member, "agent_id agent role domain capabilities is_active", "GroupMember", agent_id=str, agent=str)
+class GroupMember(BaseModel):
+    """A member of a group."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    agent_id: Annotated[str, Field(validation_alias="id")]
+    agent: Annotated[str, Field(validation_alias="name")]
+    role: str | None
+    domain: str | None
+    capabilities: list[str]
+    is_active: bool
+
+
 GROUP = answer_of(
-    GroupRow,
-    "id name description pattern_type pattern_config members created_at updated_at",
-    pattern_config=dict[str, Any],
-    members=list[MEMBER],  # type: ignore[valid-type]  # a model that was made above
+    Group,
+    "id name description pattern_type pattern_config",
+    members=list[GroupMember],
+    created_at=str,
+    updated_at=str,
 )
-# A message to the group has the role `user`, a member's answer `assistant`.
-SAID = answer_of(
-    GroupSaid,
-    "id turn_id role agent_id agent sender content created_at",
-    "GroupMessage",
-    role=str,
-    agent=str | None,
-    content=str,
-)
+
+
+class GroupMessage(BaseModel):
+    """Something that was said in a group: a message to it (`role` user), or a member's answer. `id` is its own turn,
+    `turn_id` the group's.
+    """
+
+    id: str
+    turn_id: str
+    role: str
+    agent_id: str | None
+    agent: str | None
+    sender: str
+    content: str
+    created_at: str
+    key: Annotated[int, Field(exclude=True)]
 
 
 class MemberRequest(RequestModel):
@@ -80,23 +98,18 @@ def _specs(members: Sequence[MemberRequest]) -> list[MemberSpec]:
     return [MemberSpec(one.agent_id, one.role, one.domain, tuple(one.capabilities)) for one in members]
 
 
-def _shown(group: Group) -> dict[str, Any]:
-    members = [fields_with(one, agent_id=one.id, agent=one.name) for one in group.members]
-    return fields_with(group.row, members=members)
-
-
 @router.get("", response_model=page_of(GROUP))
 async def list_all(home: ToRead, paging: Paged) -> object:
     """List groups.
 
     Return the groups of the constellation by name.
     """
-    shown = [_shown(group) for group in await home.constellation.groups.all()]
-    return paging.of_all(shown, lambda group: (group["name"], group["id"]))
+    shown = await home.constellation.groups.all()
+    return paging.of_all(shown, lambda group: (group.name, group.id))
 
 
 @router.post("", status_code=201, response_model=GROUP)
-async def create(body: GroupCreateRequest, home: ToWrite, response: Response) -> object:
+async def create(body: GroupCreateRequest, home: ToWrite, response: Response) -> Group:
     """Create a group.
 
     `pattern_type` is how its members work together, `pattern_config` configures that.
@@ -109,20 +122,20 @@ async def create(body: GroupCreateRequest, home: ToWrite, response: Response) ->
         pattern_config=body.pattern_config,
     )
     home.locate(response, "groups", group.id)
-    return _shown(group)
+    return group
 
 
 @router.get("/{g}", response_model=GROUP)
-async def get(g: str, home: ToRead) -> object:
+async def get(g: str, home: ToRead) -> Group:
     """Show a group.
 
     Return the group with this id or name, and its members.
     """
-    return _shown(await home.constellation.groups.get(g))
+    return await home.constellation.groups.get(g)
 
 
 @router.patch("/{g}", response_model=GROUP)
-async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> object:
+async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> Group:
     """Update a group.
 
     A running turn keeps what it started with.
@@ -132,7 +145,7 @@ async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> object:
     if changes.get("pattern_config", {}) is None:
         changes["pattern_config"] = {}
     members = None if body.members is None else _specs(body.members)
-    return _shown(await home.constellation.groups.update(g, changes, members=members))
+    return await home.constellation.groups.update(g, changes, members=members)
 
 
 @router.delete("/{g}", status_code=204)
@@ -145,7 +158,7 @@ async def delete(g: str, home: ToWrite) -> None:
 
 
 @router.post("/{g}/members", status_code=201, response_model=GROUP)
-async def add_member(g: str, body: MemberRequest, home: ToWrite) -> object:
+async def add_member(g: str, body: MemberRequest, home: ToWrite) -> Group:
     """Add a member to a group.
 
     It is asked after the others. One that is a member already is refused.
@@ -155,7 +168,7 @@ async def add_member(g: str, body: MemberRequest, home: ToWrite) -> object:
     if any(one.id == agent.id for one in group.members):
         raise Conflict(f"{agent.name} is a member already; PATCH the group to change its role")
     members = [*_kept(group), *_specs([body])]
-    return _shown(await home.constellation.groups.update(group.id, {}, members=members))
+    return await home.constellation.groups.update(group.id, {}, members=members)
 
 
 @router.delete("/{g}/members/{a}", status_code=204)
@@ -198,7 +211,7 @@ async def send(
     return await deliver(home, lambda constellation: constellation.submit_to_group(g, incoming), accept, prefer)
 
 
-@router.get("/{g}/messages", response_model=page_of(SAID))
+@router.get("/{g}/messages", response_model=page_of(GroupMessage))
 async def list_messages(g: str, home: ToRead, paging: PagedTexts) -> object:
     """List messages of a group.
 
@@ -212,14 +225,18 @@ async def list_messages(g: str, home: ToRead, paging: PagedTexts) -> object:
         group_runs.conversation, group.id, paging.one_more, before=before
     )
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
-    page = paging.cut(said, lambda one: str(one.key))
-    return {
-        **page,
-        "items": [{**one._asdict(), **_speaker(one, names), "content": one.content or ""} for one in page["items"]],
-    }
-
-
-def _speaker(said: GroupSaid, names: Mapping[str, str]) -> dict[str, Any]:
-    if said.agent_id is None:
-        return {"role": "user", "agent": None}
-    return {"role": "assistant", "agent": names.get(said.agent_id)}
+    rows = [
+        GroupMessage(
+            key=one.key,
+            id=one.id,
+            turn_id=one.turn_id,
+            role="user" if one.agent_id is None else "assistant",
+            agent_id=one.agent_id,
+            agent=None if one.agent_id is None else names.get(one.agent_id),
+            sender=one.sender,
+            content=one.content or "",
+            created_at=one.created_at,
+        )
+        for one in said
+    ]
+    return paging.cut(rows, lambda row: str(row.key))

@@ -94,14 +94,14 @@ async def create(body: ScheduleCreateRequest, home: ToWrite, response: Response)
     target = await (
         constellation.roster.get(body.agent) if body.agent is not None else constellation.groups.get(body.group or "")
     )
-    row = await constellation.schedules.create(
+    row, due_at = await constellation.schedules.create(
         name=body.name,
         target=target,
         message=body.message,
         plan=body.model_dump(exclude={"name", "message", "agent", "group"}, exclude_unset=True),
     )
     home.locate(response, "schedules", row.id)
-    return _shown(*await constellation.schedules.get(row.id))
+    return _shown(row, due_at)
 
 
 @router.get("/{s}", response_model=SCHEDULE)
@@ -121,8 +121,7 @@ async def update(s: str, body: ScheduleUpdateRequest, home: ToWrite) -> dict[str
     """
     changes = body.model_dump(exclude_unset=True)
     require_values(changes, "name", "message")
-    row = await home.constellation.schedules.update(s, changes)
-    return _shown(*await home.constellation.schedules.get(row.id))
+    return _shown(*await home.constellation.schedules.update(s, changes))
 
 
 @router.delete("/{s}", status_code=204)
@@ -149,7 +148,7 @@ async def pause(s: str, home: ToWrite) -> dict[str, Any]:
 
     It is not due until it is resumed, and occurrences during the pause do not count as missed.
     """
-    return await _set_status(home, s, ScheduleStatus.PAUSED)
+    return _shown(*await home.constellation.schedules.update(s, {"status": ScheduleStatus.PAUSED}))
 
 
 @router.post("/{s}/resume", response_model=SCHEDULE)
@@ -158,12 +157,7 @@ async def resume(s: str, home: ToWrite) -> dict[str, Any]:
 
     It is due again from now on.
     """
-    return await _set_status(home, s, ScheduleStatus.ACTIVE)
-
-
-async def _set_status(home: ToWrite, schedule: str, status: ScheduleStatus) -> dict[str, Any]:
-    row = await home.constellation.schedules.update(schedule, {"status": status})
-    return _shown(*await home.constellation.schedules.get(row.id))
+    return _shown(*await home.constellation.schedules.update(s, {"status": ScheduleStatus.ACTIVE}))
 
 
 @router.get("/{s}/occurrences", response_model=page_of(OCCURRENCE))

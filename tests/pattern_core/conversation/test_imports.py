@@ -6,7 +6,6 @@ import re
 from collections.abc import AsyncIterator
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import trio
@@ -113,20 +112,6 @@ async def test_no_time_is_a_place_in_the_future(home: Running) -> None:
     assert rows[2].created_at == "2999-01-01T00:00:00.000Z"
 
 
-async def test_the_next_turn_sees_them_in_order_among_what_was_said() -> None:
-    clock = StoppedClock()
-    async with running(otherwise=says("All right."), clock=clock) as home:
-        await home.agent()
-        await home.say("one")
-        clock.advance(60_000)
-        await home.say("three")
-        await add(home, past("two", "2026-01-01T00:00:30Z"), past("zero", "2025-01-01T00:00:00Z"))
-        clock.advance(1)
-        await home.say("four")
-        assert shown(home.provider.requests[-1]) == ["zero", "one", "All right.", "two", "three", "All right.", "four"]
-        assert [row.content for row in await stored(home)][:5] == ["zero", "one", "All right.", "two", "three"]
-
-
 async def test_what_falls_into_a_turn_does_not_tear_it_apart() -> None:
     clock = StoppedClock()
 
@@ -171,18 +156,6 @@ async def test_positions_that_were_given_out_and_are_not_stored_yet_stay_free() 
         taken = {row.position for row in await stored(home)}
         assert len(taken) == 11
         assert not taken & set(under_way)
-
-
-async def test_after_a_restart_nothing_is_torn_or_out_of_order(tmp_path: Path) -> None:
-    path = tmp_path / "pattern.db"
-    async with running(otherwise=says("All right."), path=path) as home:
-        await home.agent()
-        await add(home, past("a"), past("b"))
-        await home.say("c")
-        await add(home, past("d"))
-    async with running(otherwise=says("All right."), path=path) as home:
-        await home.say("e")
-        assert shown(home.provider.requests[-1]) == ["a", "b", "c", "All right.", "d", "e"]
 
 
 async def test_a_key_stands_for_one_import(home: Running) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
+from typing import Any
 
 import pytest
 import trio
@@ -12,14 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.agents import AgentSpec
-from pattern_core.groups.coordination import Answer, Member
+from pattern_core.errors import InvalidInput
+from pattern_core.groups.coordination import Answer, Member, strangers
 from pattern_core.groups.coordinations.debate import have_agreed
 from pattern_core.groups.coordinations.dynamic import SelectorConfig, addressed, by_capability, by_count, named_in
 from pattern_core.groups.coordinations.round_robin import order
-from pattern_core.groups.coordinations.supervisor import tasks_of
+from pattern_core.groups.coordinations.supervisor import DelegationRules, assigned, tasks_of
 from pattern_core.groups.coordinations.swarm import handoff_of, reachable
-from pattern_core.groups.coordinations.voting import Ballot, Method, VotingRules, ballot_of, broken_tie, leaders, tally
-from pattern_core.groups.group import MemberSpec
+from pattern_core.groups.coordinations.voting import Ballot, Method, VotingRules, ballot_of, leaders, tally, winner_of
+from pattern_core.groups.group import MemberSpec, coordination_of
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.models.providers.embedded import EmbeddedProvider
 from pattern_core.models.providers.settings import ProviderSettings
@@ -90,6 +94,21 @@ def test_tasks_are_lines_that_address_a_member() -> None:
     assert tasks_of(text, TEAM) == [("bob", "dig here"), ("any", "water")]
 
 
+def test_tasks_go_to_whom_they_name_or_to_whom_the_strategy_chooses() -> None:
+    def given(*tasks: str, done: Counter[str] | None = None, **rules: Any) -> list[str]:
+        named = [(name, f"{name}: cook") for name in tasks]
+        team = [ADA, BOB, replace(CLEO, capabilities=("cook",))]
+        found = assigned(named, team, DelegationRules(**rules), random.Random(1), Counter() if done is None else done)
+        return [member.name for member, _task in found]
+
+    assert given("bob", "any", "any") == ["bob", "ada", "cleo"]
+    assert given("any", delegation_strategy="capability") == ["cleo"]
+    assert given("any", delegation_strategy="random")[0] in NAMES[:3]
+    assert given("bob", "bob", max_delegations_per_agent=1) == ["bob", "ada"]
+    assert given("bob", "bob", max_parallel=1) == ["bob"]
+    assert given("any", done=Counter({ADA.id: 3, BOB.id: 3, CLEO.id: 3})) == []
+
+
 @pytest.mark.parametrize(
     ("method", "vote", "choices"),
     [
@@ -103,6 +122,7 @@ def test_tasks_are_lines_that_address_a_member() -> None:
         ("ranked", "Water > Water", None),
         ("score", "Tea=7, Coffee = 0", {"Tea": 7, "Coffee": 0}),
         ("score", "Tea=11", None),
+        ("score", "Tea=" + "9" * 5000, None),
     ],
 )
 def test_a_ballot_is_read_whole_or_not_at_all(method: Method, vote: str, choices: dict[str, int] | None) -> None:
@@ -111,6 +131,18 @@ def test_a_ballot_is_read_whole_or_not_at_all(method: Method, vote: str, choices
     assert dict(ballot.choices) == (choices or {})
     assert not ballot.is_valid or ballot.reason == "because"
     assert not ballot_of("Tea!", OPTIONS, "plurality").is_valid
+
+
+def test_an_option_may_hold_a_comma() -> None:
+    assert dict(ballot_of("VOTE: Tea, hot", ("Tea, hot", "Tea"), "plurality").choices) == {"Tea, hot": 1}
+
+
+def test_an_expert_counts_double_and_a_weight_is_by_name_or_id() -> None:
+    cook = Member("1", "cook", domain="Soup")
+    assert VotingRules(weight_by_expertise=True).weight(cook, "more soup?") == 2
+    assert VotingRules(weight_by_expertise=True).weight(cook, "more tea?") == 1
+    assert VotingRules().weight(cook, "more soup?") == 1
+    assert VotingRules(weights={"cook": 0.5}).weight(cook, "") == VotingRules(weights={"1": 0.5}).weight(cook, "")
 
 
 @given(st.lists(st.tuples(st.sampled_from(OPTIONS), st.integers(0, 10), st.integers(1, 5)), max_size=5))
@@ -133,11 +165,11 @@ def test_ties_are_broken_by_the_rule() -> None:
     ballots = [Ballot(voter="ada", choices={"Coffee": 1}), Ballot(voter="bob", choices={"Tea": 1})]
     tied = ["Tea", "Coffee"]
     found = {
-        rule: broken_tie(tied, ballots, VotingRules(tie_breaker=rule, tie_agent="bob"), random.Random(1))
+        rule: winner_of(tied, ballots, VotingRules(tie_breaker=rule, tie_agent="bob"), random.Random(1))
         for rule in ("none", "no_decision", "first", "first_vote", "specific_agent")
     }
     assert found == {"none": None, "no_decision": None, "first": "Tea", "first_vote": "Coffee", "specific_agent": "Tea"}
-    assert broken_tie(tied, ballots, VotingRules(tie_breaker="random"), random.Random(1)) in tied
+    assert winner_of(tied, ballots, VotingRules(tie_breaker="random"), random.Random(1)) in tied
 
 
 def test_a_debate_is_over_when_all_say_so() -> None:
@@ -148,6 +180,58 @@ def test_a_debate_is_over_when_all_say_so() -> None:
     assert have_agreed(said)
     assert not have_agreed([*said, Answer(member=CLEO, status="completed", text="AGREED? No.")])
     assert not have_agreed([])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "config", "place"),
+    [
+        ("parallel", {"aggregator": "zoe"}, "aggregator"),
+        ("parallel", {"fallback": "zoe"}, "fallback"),
+        ("supervisor", {"leader_id": "zoe"}, "leader"),
+        ("debate", {"judge": "zoe"}, "judge"),
+        ("dynamic", {"selector_config": {"chooser": "zoe"}}, "selector_config.chooser"),
+        ("pipeline", {"stages": [{"name": "ada"}, {"name": "zoe"}]}, "stages.1.agents"),
+        ("pipeline", {"stages": [{"name": "x", "agent_ids": ["ada", "zoe"]}]}, "stages.0.agents"),
+        ("pipeline", {"stages": [{"name": "ada", "fallback_agent": "zoe"}]}, "stages.0.fallback_agent"),
+        ("swarm", {"start": "zoe"}, "start"),
+        ("swarm", {"edges": {"zoe": ["ada"]}}, "edges"),
+        ("swarm", {"edges": {"ada": ["zoe"]}}, "edges.ada"),
+        ("voting", {"voting_rules": {"weights": {"zoe": 2}}}, "voting_rules.weights"),
+        ("voting", {"voting_rules": {"tie_agent": "zoe"}}, "voting_rules.tie_agent"),
+        ("sleeptime", {"intervention_agent_id": "zoe"}, "intervention_agent"),
+    ],
+)
+def test_a_config_names_only_members(pattern: str, config: dict[str, Any], place: str) -> None:
+    coordination = coordination_of(pattern, config, is_new=True)
+    found = [*strangers(coordination, TEAM), *coordination.trouble(TEAM)]
+    assert found == [f"`{place}` names 'zoe', which is not a member of the group; add it first"]
+    zoe = Member("agent_zoe", "zoe")
+    assert not strangers(coordination, [*TEAM, zoe])
+    assert not strangers(coordination, [*TEAM, replace(zoe, id="zoe", name="z")])
+
+
+def test_the_originals_names_of_settings_are_read() -> None:
+    both: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("round_robin", {"start_at": 2}, {"current_index": 2}),
+        ("supervisor", {"leader": "ada"}, {"leader_id": "ada"}),
+        ("sleeptime", {"intervention_agent": "ada"}, {"intervention_agent_id": "ada"}),
+        ("pipeline", {"stages": [{"name": "x", "agents": ["a"]}]}, {"stages": [{"name": "x", "agent_ids": ["a"]}]}),
+        (
+            "dynamic",
+            {
+                "selector": "capability",
+                "selector_config": {"count": 2, "capabilities": ["a", "b"], "require_all": True},
+            },
+            {
+                "selector_name": "capability",
+                "selector_config": {"max_agents": "2", "capabilities": "a, b,", "require_all": "true"},
+            },
+        ),
+    ]
+    for pattern, ours, original in both:
+        assert coordination_of(pattern, ours, is_new=True) == coordination_of(pattern, original, is_new=True)
+    with pytest.raises(InvalidInput, match=r"`pattern_config.selector_config.max_agents` must be a whole number"):
+        coordination_of("dynamic", {"selector_config": {"max_agents": "many"}})
 
 
 async def test_votes_are_counted_with_quorum_weights_and_reasons() -> None:
@@ -162,6 +246,37 @@ async def test_votes_are_counted_with_quorum_weights_and_reasons() -> None:
             await world.constellation.roster.update(name, {"status": "hibernated"})
         await world.constellation.groups.update("desk", {"pattern_config": {"quorum": 2}})
         assert "No decision: 1 of the 2" in await answer_of(world, (await say(world)).id)
+
+
+async def test_equals_are_voted_on_again_by_a_runoff() -> None:
+    def answer(request: ModelRequest) -> ModelReply:
+        first = {"ada": "Tea", "bob": "Tea", "cleo": "Coffee", "dan": "Coffee", "eve": "Water"}[request.system[0]]
+        is_there = f"- {first}\n" in request.messages[-1].text
+        return says(f"VOTE: {first if is_there else 'Coffee'}\nREASON: taste")
+
+    async with running(otherwise=answer) as world:
+        await group(world, "voting", {"options": OPTIONS, "voting_rules": {"tie_breaker": "runoff"}}, names=NAMES)
+        assert (await answer_of(world, (await say(world)).id)).startswith("Decision: Coffee (Tea 2, Coffee 3).")
+
+
+async def test_a_member_that_is_not_active_is_passed_over_or_ends_the_turn() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "round_robin", {"skip_unavailable": False})
+        await world.constellation.roster.update("ada", {"status": "archived"})
+        view = await say(world)
+        assert (view.status, "turn of ada" in str(view.error)) == ("failed", True)
+        await world.constellation.groups.update("desk", {"pattern_config": {}})
+        assert await answer_of(world, (await say(world)).id) == "bob answers"
+
+
+async def test_selectors_count_who_was_chosen_and_may_find_no_one() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "dynamic", {"selector": "least_busy", "addressing": False}, names=NAMES[:2])
+        said = [await answer_of(world, (await say(world, "@bob")).id) for _ in range(3)]
+        assert said == ["ada answers", "bob answers", "ada answers"]
+        config = {"selector": "capability", "otherwise": "all"}
+        await world.constellation.groups.update("desk", {"pattern_config": config})
+        assert await answer_of(world, (await say(world, "steel")).id) == "ada: ada answers\n\nbob: bob answers"
 
 
 async def test_who_does_not_vote_is_asked_again_once() -> None:
@@ -271,6 +386,9 @@ async def test_a_swarm_hands_over_keeps_its_holder_and_stops_circles() -> None:
             " JOIN agents AS n ON n.id = t.agent_id ORDER BY a.asked",
         )
         assert holders == [("ada",), ("bob",), ("ada",), ("ada",)]
+        config = {"max_handoffs": 1, "return_to_start": True, "context": "task_only"}
+        await world.constellation.groups.update("desk", {"pattern_config": config})
+        assert await answer_of(world, (await say(world, "go")).id) == "Not mine.\n@ada: yours"
 
 
 def test_a_handoff_is_the_last_line() -> None:

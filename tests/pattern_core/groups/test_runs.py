@@ -9,20 +9,24 @@ import trio
 
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.budgets.budget import Budget
-from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound
+from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Overloaded
 from pattern_core.groups.group import MemberSpec
+from pattern_core.groups.runs import SHOWN_CHARS
 from pattern_core.halt import Halted
 from pattern_core.images import image_of_bytes
+from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.messages import Text
 from pattern_core.models.errors import ModelRejected
 from pattern_core.models.model import ModelReply, ModelRequest
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, Paced, calls, says
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.send_message import send_message
+from pattern_db.journal import turns
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.tables.memory_blocks import Via
-from tests.pattern_core.groups.rig import answer_of, group, say, speak, submit
+from tests.pattern_core.groups.rig import NAMES, answer_of, group, say, speak, submit
 from tests.support import BY_USER, USER, in_memory, note, rows, running
 
 
@@ -38,14 +42,14 @@ def refuses(*names: str) -> Any:
 async def test_members_answer_in_turn_and_see_what_they_missed() -> None:
     async with running(otherwise=speak) as world:
         await group(world, "round_robin", roles={"cleo": "observer"})
-        turns = [await say(world, words) for words in ("one", "two", "three")]
-        assert [await answer_of(world, turn.id) for turn in turns] == ["ada answers", "bob answers", "ada answers"]
+        views = [await say(world, words) for words in ("one", "two", "three")]
+        assert [await answer_of(world, view.id) for view in views] == ["ada answers", "bob answers", "ada answers"]
         shown = world.provider.requests[-1].messages[-1].text
         assert shown == (
             "Group desk: you are ada, with bob.\n\nSaid since you last spoke:\nuser: two\nbob: bob answers\n\n"
             "Now answer:\nthree"
         )
-        view = turns[0]
+        view = views[0]
         assert (view.status, view.steps, view.usage.input_tokens) == ("completed", 1, 10)
         assert [message.content for message in view.messages] == ["ada answers"]
         await world.constellation.roster.update("bob", {"status": "hibernated"})
@@ -105,6 +109,87 @@ async def test_what_a_drain_interrupts_is_finished_by_the_next_start() -> None:
             assert (await world.constellation.wait(turn)).status == "completed"
             asked = await world.database.read(rows, "SELECT place FROM group_ask")
             assert len(asked) == 6
+
+
+async def test_a_group_refuses_more_than_may_wait() -> None:
+    late = Paced(answer=says("late"), gate=trio.Event())
+    async with running(otherwise=late, limits=Limits(inbox_per_agent_max=1)) as world:
+        await group(world, "round_robin")
+        await submit(world)
+        with pytest.raises(Overloaded, match="wait for this group"):
+            await submit(world)
+
+
+async def test_a_turn_that_ran_out_of_time_while_the_server_was_down_is_interrupted() -> None:
+    clock = StoppedClock()
+    async with in_memory() as database:
+        async with running(otherwise=Paced(answer=says("late"), gate=trio.Event()), database=database) as world:
+            await group(world, "parallel", {"deadline_s": 60})
+            turn = await submit(world)
+        clock.advance(61_000)
+        async with running(otherwise=speak, database=database, clock=clock) as world:
+            view = await world.constellation.wait(turn)
+            assert (view.status, view.error and view.error["code"]) == ("interrupted", "deadline_passed")
+
+
+async def test_a_member_is_shown_the_newest_of_long_messages() -> None:
+    numbers = " ".join(map(str, range(SHOWN_CHARS // 6)))
+    async with running(otherwise=says(numbers)) as world:
+        await group(world, "debate", {"rounds": 1})
+        await say(world)
+        shown = world.provider.requests[-1].messages[-1].text
+        assert f"(earlier messages are left out)\nbob: {numbers}\n" in shown
+
+
+async def test_messages_that_wait_at_a_restart_are_answered_in_order() -> None:
+    async with in_memory() as database:
+        async with running(otherwise=Paced(answer=says("late"), gate=trio.Event()), database=database) as world:
+            await group(world, "round_robin")
+            waiting = [await submit(world, words) for words in ("one", "two", "three")]
+        async with running(otherwise=speak, database=database) as world:
+            views = [await world.constellation.wait(turn) for turn in waiting]
+            assert [view.messages[-1].content for view in views] == ["ada answers", "bob answers", "cleo answers"]
+            assert world.constellation.is_idle
+
+
+async def test_a_request_to_stop_outlives_the_process() -> None:
+    async with in_memory() as database:
+        async with running(otherwise=Paced(answer=says("late"), gate=trio.Event()), database=database) as world:
+            await group(world, "parallel")
+            turn = await submit(world)
+            while world.provider.running < 3:
+                await trio.sleep(0.01)
+        key = (await database.read(turns.by_id, turn)).key
+        assert await database.write(turns.request_cancel, key, "user")  # the process died before it acted on it
+        async with running(otherwise=speak, database=database) as world:
+            assert (await world.constellation.wait(turn)).status == "cancelled"
+            assert await database.read(rows, "SELECT DISTINCT status FROM turn") == [("cancelled",)]
+
+
+async def test_members_see_after_a_restart_what_was_said_before() -> None:
+    async with in_memory() as database:
+        async with running(otherwise=speak, database=database) as world:
+            await group(world, "round_robin", names=NAMES[:2])
+            await say(world, "one")
+        async with running(otherwise=speak, database=database) as world:
+            await say(world, "two")
+            shown = world.provider.requests[-1].messages[-1].text
+            assert "Said since you last spoke:\nuser: one\nada: ada answers\n\nNow answer:\ntwo" in shown
+
+
+async def test_events_before_a_question_are_stored_once_where_a_member_stays_unavailable() -> None:
+    stage = {"name": "all", "agents": ["ada", "bob"], "mode": "all"}
+    async with in_memory() as database:
+        late = Paced(answer=says("late"), gate=trio.Event())
+        async with running([late], otherwise=speak, database=database) as world:
+            await group(world, "pipeline", {"stages": [stage]})
+            await world.constellation.roster.update("bob", {"status": "hibernated"})
+            turn = await submit(world)
+            while not world.provider.running:
+                await trio.sleep(0.01)
+        async with running(otherwise=speak, database=database) as world:
+            assert await answer_of(world, (await world.constellation.wait(turn)).id) == "ada: ada answers"
+            assert [one.name for one in await world.events(turn)].count("group.round") == 1
 
 
 async def test_a_member_that_fails_ends_the_turn_or_is_left_out_or_replaced() -> None:
@@ -168,13 +253,16 @@ async def test_a_group_is_deleted_with_its_turns_and_its_members_keep_theirs() -
 
 async def test_a_group_is_checked_when_it_is_made_and_changed() -> None:
     async with running(otherwise=speak) as world:
-        await group(world, "round_robin")
+        await group(world, "round_robin", names=NAMES[:2])
         groups = world.constellation.groups
         for pattern, config, words in (
             ("circle", {}, "there is no pattern"),
             ("round_robin", {"skip": True}, "is not known"),
             ("supervisor", {"leader": "zoe"}, "not a member of the group"),
-            ("pipeline", {"stages": [{"name": "zoe"}]}, "not a member"),
+            ("pipeline", {"stages": [{"name": "ada"}, {"name": "ada"}]}, "used twice"),
+            ("pipeline", {"stages": [{"name": "ada", "on_failure": "fallback"}]}, "no fallback_agent"),
+            ("pipeline", {"parallel_stages": True, "stages": [{"name": "ada", "mode": "race"}]}, "is a race"),
+            ("debate", {"judge": "ada"}, "needs 2 members in addition"),
             ("voting", {"quorum": 9}, "lower it"),
             ("voting", {"voting_rules": {"tie_breaker": "specific_agent"}}, "tie_agent"),
         ):

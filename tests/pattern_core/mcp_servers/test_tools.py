@@ -35,7 +35,8 @@ LONG = "list_" + "very_" * 12 + "long"
 
 
 def offered(name: str, description: str = "Finds notes.", *, is_repeatable: bool = False) -> OfferedTool:
-    return OfferedTool(name, description, {"type": "object"}, is_repeatable)
+    hints = {"idempotentHint": is_repeatable}
+    return {"name": name, "description": description, "inputSchema": {"type": "object"}, "annotations": hints}
 
 
 async def call(tool: Tool, name: str, arguments: Mapping[str, object], key: str) -> str:

@@ -15,10 +15,10 @@ from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repa
 from pattern_core.memory.document import DocumentDamaged, framed, opened_parts
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import state_at, versions
-from pattern_db.connection import Connection
+from pattern_db.connection import Connection, fetch_all
 from pattern_db.database import Database
 from pattern_db.enums import HistoryKind, Permission
-from pattern_db.tables import block_checkpoints, memory_blocks
+from pattern_db.tables import memory_blocks
 from tests.pattern_core.memory.life import Life, Pen, create, splice
 from tests.pattern_core.memory.rig import NOW
 from tests.support import BY_USER, Running, running
@@ -63,6 +63,7 @@ WRECKS = {
     "all checkpoints": "UPDATE memory_block_checkpoints SET snapshot = x'6a756e6b'",
     "a frame that is none": "UPDATE memory_block_checkpoints SET encoding = 'zstd'",
 }
+PUT_ASIDE = "SELECT part FROM memory_block_damaged WHERE reason <> ''"
 SOUND_TO = {"an update": 6, "a lost update": 5, "the last update": 6}
 
 
@@ -79,8 +80,7 @@ async def test_damage_is_found_and_repaired_from_what_is_known(database: Databas
     life.reopen(100)
     assert life.document.state() == before
     assert (await database.read(whole_document, life.block_id)).state()["content"] == before["content"]
-    aside = await database.read(block_checkpoints.damaged_of, life.block_id)
-    assert bool(aside) == (wreck != "the last update")
+    assert bool(await database.read(fetch_all, PUT_ASIDE)) == (wreck != "the last update")
     life.append(A, "!")
     life.undo(A)
     life.undo(A)
@@ -169,7 +169,7 @@ async def test_a_damaged_block_comes_back_and_is_not_opened_before() -> None:
         assert "nothing was lost" in repaired.note
         last = (await here.events())[-1]
         assert (last.name, last.data["version"], last.data["repaired"]) == ("memory.changed", 2, True)
-        assert [one.reason for one in await here.database.read(block_checkpoints.damaged_of, block_id)]
+        assert await here.database.read(fetch_all, PUT_ASIDE)
         edited = await memory.edit(ada, "notes", AppendText(text=" three"), by=BY_USER)
         assert (edited.block.content, edited.block.version) == ("one two three", 3)
         undone = await here.constellation.revisions.revert(ada, "notes", BY_USER, HistoryKind.UNDO)

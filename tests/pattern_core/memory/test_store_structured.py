@@ -8,11 +8,10 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.memory.block import BlockSettings, NewBlock, schema_of
+from pattern_core.memory.block import TEMPLATES, BlockSettings, NewBlock, from_template, schema_of
 from pattern_core.memory.edits import AppendText, Increment, ListAppend, SetField
 from pattern_core.memory.schema import LogSchema, parse_schema
 from pattern_core.memory.store import archive
-from pattern_core.memory.templates import TEMPLATES, from_template
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import BlockType
 from pattern_db.tables import archival

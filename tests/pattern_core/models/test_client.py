@@ -29,6 +29,7 @@ from pattern_core.models.model import (
     ModelReply,
     ModelRequest,
     OnDelta,
+    Provider,
     RateStatus,
     TextDelta,
     ToolSpec,
@@ -120,7 +121,7 @@ async def test_an_answer_that_has_begun_may_take_as_long_as_the_deadline_allows(
 async def test_local_servers_have_more_time(autojump_clock: MockClock) -> None:
     words = Paced(answer=says("late"), delay_s=599)
     one = asker(words)
-    one.provider.is_local = True  # type: ignore[attr-defined]  # as providers that speak HTTP say it
+    one.provider.is_local = True  # as providers that speak HTTP say it
     assert await one.ask() == says("late")
     limits = one.client.limits("scripted")
     assert (limits.model_timeout_s, limits.model_idle_timeout_s, limits.turn_timeout_s) == (600, 120, 3600)
@@ -209,7 +210,7 @@ async def test_silence_counts_from_the_first_words_and_afresh_after_each(autojum
     assert (one.shown, trio.current_time() - started) == (["a"], 10)
 
 
-class Whispering:
+class Whispering(Provider):
     """A provider that gives signs of life (empty deltas) every 9 s for a while before it answers."""
 
     name = "whispering"
@@ -219,9 +220,6 @@ class Whispering:
             await on_delta(TextDelta(text=""))
             await trio.sleep(9)
         raise SERVER_ERROR
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
 
 
 async def test_signs_of_life_hold_the_silence_off_and_are_not_shown(autojump_clock: MockClock) -> None:
@@ -346,6 +344,16 @@ async def test_a_busy_model_is_left_for_the_next_one_without_waiting(autojump_cl
     # The first one's pause is known now: it is not even asked.
     assert await client.ask(REQUEST, CHAIN, ignore, on_move=on_move) == says("b")
     assert (first.asked, moves[1][1].details["attempts"], trio.current_time()) == (1, 0, 0)
+
+
+async def test_a_model_that_is_busy_for_a_moment_is_waited_for_all_the_same(autojump_clock: MockClock) -> None:
+    account = Account(key="k", limits=ClientLimits(calls_max=1))
+    client, (first, second) = two(Paced(answer=says("a"), delay_s=1.5), says("b"), a=account)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.ask, REQUEST, CHAIN, ignore)
+        await wait_all_tasks_blocked()
+        assert await client.ask(REQUEST, CHAIN, ignore) == says("a")
+    assert (first.asked, second.asked, trio.current_time()) == (2, 0, 3)
 
 
 async def test_a_silent_model_is_waited_for_once_where_another_can_be_asked(autojump_clock: MockClock) -> None:

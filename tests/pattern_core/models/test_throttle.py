@@ -285,10 +285,13 @@ def stating(requests: tuple[int, int] | None = None, tokens: tuple[int, int] | N
     )
 
 
-async def test_limits_stated_by_answers_space_the_calls(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("tokens", [None, (6_000, 6_000)])
+async def test_limits_stated_by_answers_space_the_calls(
+    tokens: tuple[int, int] | None, autojump_clock: MockClock
+) -> None:
     one = gate()
-    await call(one, stating(requests=(60, 1), tokens=(6_000, 6_000)))
-    assert one.tokens.limit == 6_000
+    await call(one, stating(requests=(60, 1), tokens=tokens))
+    assert one.tokens.limit == (tokens and 6_000)
     times = []
     for _ in range(4):
         await call(one, says("x"))

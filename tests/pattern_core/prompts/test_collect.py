@@ -103,7 +103,7 @@ async def test_what_was_said_long_ago_is_recalled_once_per_turn_and_only_if_it_i
         ]
         await it.constellation.imports.add("ada", past, author=USER)
         await it.say("Hello you")
-        await it.database.write(_archive, ada, "2025")
+        await it.database.write(rows, "UPDATE messages SET is_archived = 1 WHERE created_at < '2025'")
         it.constellation._actors.forget(ada)
         await it.say("Where are the greenhouse keys?")
     first, second, third = it.provider.requests
@@ -142,11 +142,6 @@ def count_calls(of: object, name: str) -> list[None]:
 
     setattr(of, name, noting)
     return counted
-
-
-def _archive(connection: Connection, agent_id: str, until: str) -> None:
-    """Take what was said before `until` out of the prompt."""
-    connection.execute("UPDATE messages SET is_archived = 1 WHERE agent_id = ? AND created_at < ?", (agent_id, until))
 
 
 async def test_others_are_shown_by_their_turns_and_tasks_by_their_rows() -> None:

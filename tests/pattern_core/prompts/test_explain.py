@@ -12,7 +12,7 @@ from pattern_core.prompts.explain import CHANGED, GONE, TEXT_CHARS_MAX, PartShow
 from pattern_core.testing import calls, says
 from pattern_db.connection import Connection
 from pattern_db.enums import BlockType
-from tests.support import BY_USER, START, Running, note, running
+from tests.support import BY_USER, START, Running, note, rows, running
 
 
 async def why(it: Running, turn_id: str) -> TurnExplained:
@@ -69,7 +69,8 @@ async def test_what_has_changed_since_is_not_shown_as_if_it_had_been_so() -> Non
         ada = await with_a_block(it)
         await it.database.write(_task, ada)
         turn = await it.say("Hello")
-        await it.database.write(_rewrite)
+        await it.database.write(rows, "UPDATE agents SET system_prompt = 'Be long.'")
+        await it.database.write(rows, "DELETE FROM tasks")
         await it.constellation.memory.edit(ada, "fact", SetText(text="new"), by=BY_USER)
         found = await why(it, turn.id)
     assert (part(found, "instructions").text, part(found, "instructions").note) == (None, CHANGED)
@@ -82,11 +83,6 @@ def _task(connection: Connection, agent_id: str) -> None:
         "INSERT INTO tasks (id, agent_id, title, created_at, updated_at) VALUES ('t1', ?, 'Pay', ?, ?)",
         (agent_id, START, START),
     )
-
-
-def _rewrite(connection: Connection) -> None:
-    connection.execute("UPDATE agents SET system_prompt = 'Be long.'")
-    connection.execute("DELETE FROM tasks")
 
 
 async def test_what_was_left_out_says_why_and_long_texts_are_short() -> None:

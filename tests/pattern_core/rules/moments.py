@@ -8,7 +8,7 @@ from typing import Any
 
 from pattern_core.models.model import ToolSpec
 from pattern_core.rules.facts import JudgedCall
-from pattern_core.rules.rule import Moment, Offer, RequestedCall, StepBorder, Verdict
+from pattern_core.rules.rule import Moment, RequestedCall
 from pattern_core.rules.ruleset import RuleSet
 
 TOOLS = ("a", "b", "c", "d")
@@ -40,35 +40,11 @@ def under(given: RuleSet, moment: Moment) -> Moment:
     return replace(moment, rules=given.ordered)
 
 
-def offer(given: RuleSet, moment: Moment, tools: Sequence[ToolSpec]) -> Offer:
-    return under(given, moment).offer(tools)
-
-
-def added(given: RuleSet, moment: Moment, decided: Sequence[str]) -> tuple[RequestedCall, ...]:
-    return under(given, moment).added(decided)
-
-
-def check(given: RuleSet, moment: Moment, asked: RequestedCall, **more: Any) -> Verdict:
-    return under(given, moment).check(asked, **more)
-
-
-def in_order(given: RuleSet, moment: Moment, tools: Sequence[str]) -> bool:
-    return under(given, moment).in_order(tools)
-
-
-def ends_after(given: RuleSet, moment: Moment) -> bool:
-    return under(given, moment).ends_after(moment.step)
-
-
-def at_exit(given: RuleSet, moment: Moment) -> StepBorder:
-    return under(given, moment).at_exit()
-
-
 def verdict(
     given: RuleSet, moment: Moment, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any
 ) -> tuple[str, str]:
     """What is said of a call, and the text."""
-    found = check(given, moment, RequestedCall(tool=tool, arguments=arguments or {}), **more)
+    found = under(given, moment).check(RequestedCall(tool=tool, arguments=arguments or {}), **more)
     return found.kind, found.text
 
 

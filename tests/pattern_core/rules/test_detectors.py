@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import pytest
 
 from pattern_core.ids import Ids, seeded_randomness
 from pattern_core.rules.detectors import DetectorSettings, LoopFinding, switched_off, watch
@@ -13,23 +16,97 @@ from tests.pattern_core.rules.moments import call, ran
 DEFAULT = DetectorSettings()
 
 
-def look(*calls: JudgedCall, settings: DetectorSettings = DEFAULT, **more: Any) -> tuple[str, str] | None:
-    found = watch(settings, calls, **more)
-    return None if found is None else (found.kind, found.detector)
-
-
 def times(count: int, tool: str = "a", result: str = "same", *, first: int = 1, **given: Any) -> list[JudgedCall]:
     """The same call in each of so many steps."""
     return [ran(tool, result, step=first + number, **given) for number in range(count)]
 
 
-def test_the_same_call_three_times() -> None:
-    assert look() is None
-    assert look(*times(2)) is None
-    assert look(*times(3)) == ("warn", "identical")
-    assert look(*times(4)) == ("stop", "identical")
-    found = watch(DEFAULT, times(3))
-    assert found == LoopFinding(
+def searches(count: int, *, first: int = 1, **given: Any) -> list[JudgedCall]:
+    """Searches for ever other words, all without a hit."""
+    given = {"effect_class": "pure", **given}
+    numbers = range(first, first + count)
+    return [ran("search", "no hits", step=number, arguments={"q": number}, **given) for number in numbers]
+
+
+def sent() -> list[JudgedCall]:
+    """Results that differ in ids alone."""
+    ids = Ids(StoppedClock(), seeded_randomness(1))
+    calls = [ran("send_message", f"Delivered ({ids.new('turn')}, msg_{ids.position()}).", step=n) for n in (1, 2, 3)]
+    assert len({one.result for one in calls}) == 3
+    return calls
+
+
+REPEATED, BACK_AND_FORTH = ("warn", "identical"), [ran(one, f"{one}!", step=n) for n, one in enumerate("abababa", 1)]
+AFTER_B = [*times(3), ran("b", step=4)]
+PLANS = [ran("plan", "the plan", step=step, effect_class="pure", arguments={"n": step}) for step in (1, 2, 3, 4, 5)]
+DENIED = [call("a", "denied", step=n, result=f"again in {9 - n} seconds") for n in range(1, 4)]
+QUIET = DetectorSettings(no_progress=None)
+# the calls, what else is known of the turn, and what is found after the last one
+LOOPS: dict[str, tuple[Sequence[JudgedCall], dict[str, Any], tuple[str, str] | None]] = {
+    "nothing": ([], {}, None),
+    "the same call twice": (times(2), {}, None),
+    "three times": (times(3), {}, REPEATED),
+    "four times": (times(4), {}, ("stop", "identical")),
+    "a warning that is heeded": (AFTER_B, {}, None),
+    "and heeded still": ([*AFTER_B, *times(2, first=5)], {}, None),
+    "the second time, the warning was given already": ([*AFTER_B, *times(3, first=5)], {}, ("stop", "identical")),
+    "another loop has a warning of its own": ([*times(3), *times(3, "b", first=4)], {}, REPEATED),
+    "which is not heeded": ([*times(3), *times(4, "b", first=4)], {}, ("stop", "identical")),
+    "two jobs that are looked at one after the other": (
+        [*times(3, arguments={"job": 1}), *times(3, arguments={"job": 2}, first=4)], {}, REPEATED
+    ),
+    "a step without a call repeats no warning": (times(3), {"said": [4]}, None),
+    "nor does one with ignored calls": (
+        [*times(3), ran("poll", step=4)], {"said": [4], "settings": DetectorSettings(exempt=("poll",))}, None
+    ),
+    "one decision with the same call often": ([ran("a", "same", step=1) for _ in range(5)], {}, REPEATED),
+    "results that change": ([ran("a", f"{number} %", step=number) for number in range(1, 20)], {}, None),
+    "arguments that change": ([ran("a", "same", step=n, arguments={"n": n}) for n in range(1, 4)], {}, None),
+    "a new id is no news": (sent(), {}, REPEATED),
+    "refusals with other words": (DENIED, {}, REPEATED),
+    "refusals of other calls": (
+        [call("a", "denied", step=n, result=f"in {n} s", arguments={"n": n}) for n in range(1, 7)],
+        {}, ("warn", "no_progress"),
+    ),
+    "polling that is exempt": (times(30, "poll"), {"settings": DetectorSettings(exempt=("pol*",))}, None),
+    "other calls beside it": (times(3), {"settings": DetectorSettings(exempt=("pol*",))}, REPEATED),
+    "back and forth": (BACK_AND_FORTH[:5], {"settings": QUIET}, None),
+    "three rounds": (BACK_AND_FORTH[:6], {"settings": QUIET}, ("warn", "ping_pong")),
+    "and on": (BACK_AND_FORTH, {"settings": QUIET}, ("stop", "ping_pong")),
+    "back and forth with news": (
+        [ran(one.tool, f"{one.step}", step=one.step) for one in [*BACK_AND_FORTH, ran("b", step=8)]],
+        {"settings": QUIET}, None,
+    ),
+    "no progress: the first brought something": (searches(6), {}, None),
+    "no progress": (searches(7), {}, ("warn", "no_progress")),
+    "no progress still": (searches(8), {}, ("stop", "no_progress")),
+    "what is said is progress": (searches(7), {"said": [3]}, None),
+    "what changes something is, too": (searches(30, effect_class="local"), {}, None),
+    "progress": ([*searches(6), ran("search", "a hit", step=7)], {}, None),
+    "no progress again after it": (
+        [*searches(7), ran("search", "a hit", step=8), *searches(6, first=9)], {}, ("warn", "no_progress")
+    ),
+    "the same change again is none": (
+        times(7), {"settings": DetectorSettings(identical=None, ping_pong=None)}, ("warn", "no_progress")
+    ),
+    "room made twice": (PLANS[:4], {"compactions": [2, 3]}, None),
+    "room made three times": (PLANS[:4], {"compactions": [2, 3, 4]}, ("warn", "compactions")),
+    "with words between": (PLANS[:4], {"compactions": [2, 3, 4], "said": [3]}, None),
+    "with words alone between": ([*PLANS[:2], PLANS[3]], {"compactions": [2, 3, 4], "said": [3]}, None),
+    "with a plan between": (PLANS[:4], {"compactions": [1, 2, 3]}, None),
+    "room made four times": (PLANS, {"compactions": [2, 3, 4, 5]}, ("stop", "compactions")),
+    "switched off": (times(50), {"settings": DetectorSettings(identical=None, no_progress=None)}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("calls", "more", "found"), LOOPS.values(), ids=LOOPS)
+def test_loops(calls: Sequence[JudgedCall], more: dict[str, Any], found: tuple[str, str] | None) -> None:
+    seen = watch(**{"settings": DEFAULT, "calls": calls, **more})
+    assert (seen and (seen.kind, seen.detector)) == found
+
+
+def test_what_the_model_and_the_person_read() -> None:
+    assert watch(DEFAULT, times(3)) == LoopFinding(
         kind="warn",
         detector="identical",
         text="Careful: `a` was called 3 times in a row with the same arguments and the same result. Calling it"
@@ -39,102 +116,6 @@ def test_the_same_call_three_times() -> None:
     assert stopped is not None and stopped.text.startswith("Stopped: `a` was called") and "warning" in stopped.text
 
 
-def test_a_warning_is_heeded() -> None:
-    assert look(*times(3), ran("b", step=4)) is None
-    # The second time, the warning was given already.
-    again = [*times(3), ran("b", step=4), *times(3, first=5)]
-    assert look(*again[:-1]) is None
-    assert look(*again) == ("stop", "identical")
-
-
-def test_another_loop_has_a_warning_of_its_own() -> None:
-    first, second = times(3, "a"), times(3, "b", first=4)
-    assert look(*first, *second) == ("warn", "identical")
-    assert look(*first, *second, *times(1, "b", first=7)) == ("stop", "identical")
-    # Looking at two jobs, long one after the other, is no relapse.
-    assert look(*times(3, arguments={"job": 1}), *times(3, arguments={"job": 2}, first=4)) == ("warn", "identical")
-
-
-def test_no_progress_again_after_progress_has_a_warning_of_its_own() -> None:
-    again = [ran("search", "no hits", step=n, arguments={"q": n}, effect_class="pure") for n in range(9, 15)]
-    assert look(*searches(7), ran("search", "a hit", step=8), *again) == ("warn", "no_progress")
-
-
-def test_a_step_that_makes_no_call_repeats_no_warning() -> None:
-    assert look(*times(3), said=[4]) is None
-    poll = DetectorSettings(exempt=("poll",))
-    assert look(*times(3), ran("poll", step=4), said=[4], settings=poll) is None
-
-
-def test_one_decision_with_the_same_call_often_is_one_hit() -> None:
-    assert look(*[ran("a", "same", step=1) for _ in range(5)]) == ("warn", "identical")
-
-
-def test_what_changes_is_no_loop() -> None:
-    assert look(*[ran("a", f"{number} %", step=number) for number in range(1, 20)]) is None
-    assert look(*[ran("a", "same", step=number, arguments={"n": number}) for number in range(1, 4)]) is None
-
-
-def test_a_new_id_is_no_news() -> None:
-    ids = Ids(StoppedClock(), seeded_randomness(1))
-    sent = [ran("send_message", f"Delivered ({ids.new('turn')}, msg_{ids.position()}).", step=n) for n in (1, 2, 3)]
-    assert len({one.result for one in sent}) == 3
-    assert look(*sent) == ("warn", "identical")
-
-
-def test_refused_calls_are_a_loop_whatever_the_refusal_says() -> None:
-    refused = [call("a", "denied", step=number, result=f"again in {9 - number} seconds") for number in (1, 2, 3)]
-    assert look(*refused) == ("warn", "identical")
-    others = [call("a", "denied", step=n, result=f"in {n} s", arguments={"n": n}) for n in range(1, 7)]
-    assert look(*others) == ("warn", "no_progress")
-
-
-def test_polling_may_be_exempt() -> None:
-    poll = DetectorSettings(exempt=("pol*",))
-    assert look(*times(30, "poll"), settings=poll) is None
-    assert look(*times(3, "a"), settings=poll) == ("warn", "identical")
-
-
-def test_ping_pong() -> None:
-    rounds = [ran(tool, f"{tool}!", step=number) for number, tool in enumerate(["a", "b"] * 4, 1)]
-    quiet = DetectorSettings(no_progress=None)
-    assert look(*rounds[:5], settings=quiet) is None
-    assert look(*rounds[:6], settings=quiet) == ("warn", "ping_pong")
-    assert look(*rounds[:7], settings=quiet) == ("stop", "ping_pong")
-    moving = [ran(one.tool, f"{one.step}", step=one.step) for one in rounds]
-    assert look(*moving, settings=quiet) is None
-
-
-def searches(count: int, **given: Any) -> list[JudgedCall]:
-    """Searches for ever other words, all without a hit."""
-    given = {"effect_class": "pure", **given}
-    return [ran("search", "no hits", step=number, arguments={"q": number}, **given) for number in range(1, count + 1)]
-
-
-def test_no_progress() -> None:
-    assert look(*searches(6)) is None  # the first brought something
-    assert look(*searches(7)) == ("warn", "no_progress")
-    assert look(*searches(8)) == ("stop", "no_progress")
-    assert look(*searches(7), said=[3]) is None
-    # What changes something is progress, though it always answers the same.
-    assert look(*searches(30, effect_class="local")) is None
-    assert look(*searches(6), ran("search", "a hit", step=7)) is None
-    # Unless it is the same change again.
-    quiet = DetectorSettings(identical=None, ping_pong=None)
-    assert look(*times(7), settings=quiet) == ("warn", "no_progress")
-
-
-def test_making_room_without_progress() -> None:
-    stuck = [ran("plan", "the plan", step=step, effect_class="pure", arguments={"n": step}) for step in (1, 2, 3, 4)]
-    assert look(*stuck, compactions=[2, 3]) is None
-    assert look(*stuck, compactions=[2, 3, 4]) == ("warn", "compactions")
-    assert look(*stuck, compactions=[2, 3, 4], said=[3]) is None
-    assert look(*stuck, compactions=[1, 2, 3]) is None  # the first step brought the plan
-    later = [*stuck, ran("plan", "the plan", step=5, effect_class="pure", arguments={"n": 5})]
-    assert look(*later, compactions=[2, 3, 4, 5]) == ("stop", "compactions")
-
-
-def test_each_may_be_switched_off_and_false_switches_all_off() -> None:
+def test_false_switches_all_off() -> None:
     off = {"identical": None, "ping_pong": None, "no_progress": None, "compactions": None}
     assert (switched_off(False), switched_off({"identical": 4})) == (off, {"identical": 4})
-    assert look(*times(50), settings=DetectorSettings(identical=None, no_progress=None)) is None

@@ -9,6 +9,7 @@ import pytest
 from pattern_core.errors import InvalidInput
 from pattern_core.rules.fields import (
     DEPTH_MAX,
+    PARTS_MAX,
     condition_in_words,
     covers,
     duration,
@@ -139,12 +140,13 @@ def test_what_is_no_condition(value: Any) -> None:
 
 
 def test_conditions_nest_within_a_bound() -> None:
-    value: dict[str, Any] = {"tool_called": "a"}
-    for _ in range(DEPTH_MAX - 1):
-        value = {"not": value}
-    read_condition(value)
-    with pytest.raises(ValueError, match="at most"):
-        read_condition({"not": value})
+    within: dict[str, Any] = {"tool_called": "a"}
+    for number in range(DEPTH_MAX - 1):
+        within = {"not": within} if number % 2 else {"any": [within] * PARTS_MAX}
+    assert read_condition(within) == within
+    for beyond in ({"not": within}, {"all": [within]}):
+        with pytest.raises(ValueError, match="at most"):
+            read_condition(beyond)
 
 
 def test_the_tools_that_a_condition_asks_about() -> None:

@@ -11,7 +11,7 @@ from pattern_core.rules.kinds import KINDS
 from pattern_core.rules.rule import RequestedCall, ToolRule, sentence
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db.enums import EffectStatus
-from tests.pattern_core.rules.moments import after, call, check, offer, ran, rules, spec, verdict
+from tests.pattern_core.rules.moments import after, call, ran, rules, spec, under, verdict
 
 # Each kind as it is stored, with all its fields but the tool where it is `a`, and its line in the prompt.
 OURS: tuple[tuple[dict[str, Any], str], ...] = (
@@ -132,9 +132,9 @@ CASES: tuple[tuple[dict[str, Any], list[JudgedCall], str, str], ...] = (
     (PARENT, [ran("a")], "d", "directly after `a` only `b`"),
     (PARENT, [ran("a"), ran("c")], "b", "only directly after `a`"),
     (ROUTED, [ran("a", "yes")], "c", "only `b`"),
-    (ROUTED, [ran("a", '{"message": true}')], "c", RUNS),
+    (ROUTED, [ran("a", '{"message": true}')], "b", "only `c`"),
     (ROUTED, [ran("a", '{"message": "yes"}')], "c", "only `b`"),
-    (ROUTED, [ran("a", "7.0")], "d", RUNS),
+    (ROUTED, [ran("a", "7.0")], "b", "only `d`"),
     (ROUTED, [ran("a", '"maybe"')], "c", RUNS),
     ({**ROUTED, "default": "d"}, [ran("a", "maybe")], "c", "only `d`"),
     ({**ROUTED, "strict": True}, [ran("a", "maybe")], "c", "only no tool"),
@@ -202,7 +202,7 @@ READ = {"tool": "file", "type": "allowed_operations", "operations": ["read", "ap
 )
 def test_only_what_is_allowed_is_shown(schema: dict[str, Any] | bool, left: dict[str, Any] | None) -> None:
     given = spec("file", path={"type": "string"}, op=schema)
-    shown = offer(rules(READ), after(tools=("file",)), [given]).tools
+    shown = under(rules(READ), after(tools=("file",))).offer([given]).tools
     assert len(shown) == (left is not None)
     for found in shown:
         assert found.parameters == {"type": "object", "properties": {"path": {"type": "string"}, "op": left}}
@@ -211,7 +211,7 @@ def test_only_what_is_allowed_is_shown(schema: dict[str, Any] | bool, left: dict
 
 def test_tools_without_operations_stay_as_they_are() -> None:
     plain, other = spec("file", path={"type": "string"}), spec("web", op={"enum": ["fetch"]})
-    assert offer(rules(READ), after(tools=("file", "web")), [plain, other]).tools == (plain, other)
+    assert under(rules(READ), after(tools=("file", "web"))).offer([plain, other]).tools == (plain, other)
 
 
 FILE = {"properties": {"op": {"enum": ["read", "append", "patch"], "default": "patch"}, "path": {"type": "string"}}}
@@ -236,7 +236,7 @@ FILE = {"properties": {"op": {"enum": ["read", "append", "patch"], "default": "p
 )
 def test_operations(arguments: dict[str, Any], parameters: dict[str, Any], named: str | None, is_refused: bool) -> None:
     asked = RequestedCall(tool="file", arguments=arguments, parameters=parameters)
-    found = check(rules({**READ, "parameter": named}), after(), asked)
+    found = under(rules({**READ, "parameter": named}), after()).check(asked)
     assert found.kind == ("refuse" if is_refused else "run")
     assert not is_refused or "allowed are: read, append" in found.text
 

@@ -8,21 +8,7 @@ import pytest
 
 from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.rule import NOTHING_LEFT, Moment, RequestedCall
-from tests.pattern_core.rules.moments import (
-    TOOLS,
-    added,
-    after,
-    at_exit,
-    call,
-    check,
-    ends_after,
-    in_order,
-    offer,
-    ran,
-    rules,
-    specs,
-    verdict,
-)
+from tests.pattern_core.rules.moments import TOOLS, after, call, ran, rules, specs, under, verdict
 
 FIRST = {"tool": "a", "type": "start_constraint"}
 CHILD = {"tool": "a", "type": "child", "children": ["b"], "args": {"b": {"n": 1}}}
@@ -55,40 +41,40 @@ CASES: tuple[tuple[list[dict[str, Any]], list[JudgedCall], str, str | None], ...
 
 @pytest.mark.parametrize(("given", "calls", "shown", "forced"), CASES)
 def test_tools_in_view(given: list[dict[str, Any]], calls: list[JudgedCall], shown: str, forced: str | None) -> None:
-    found = offer(rules(*given), after(*calls), specs(*TOOLS))
+    found = under(rules(*given), after(*calls)).offer(specs(*TOOLS))
     assert ("".join(one.name for one in found.tools), found.forced) == (shown, forced)
     assert (NOTHING_LEFT in found.notes) is (shown == "")
 
 
 def test_arguments_that_the_rules_give() -> None:
-    found = offer(rules({**FIRST, "args": {"q": "x", "n": 2}}), after(), specs(*TOOLS))
+    found = under(rules({**FIRST, "args": {"q": "x", "n": 2}}), after()).offer(specs(*TOOLS))
     assert (found.prefill, found.notes) == (
         {"a": {"n": 2, "q": "x"}},
         ("Before anything else in this turn call `a`.",),
     )
-    child = offer(rules(CHILD), after(ran("a")), specs(*TOOLS))
+    child = under(rules(CHILD), after(ran("a"))).offer(specs(*TOOLS))
     assert (child.prefill, child.notes) == ({"b": {"n": 1}}, ("Now call `b`.",))
     # Of two rules that give arguments the one that is judged first wins; of first tools, each gives its own.
     firsts = rules(
         {**FIRST, "args": {"q": 1}, "message": "A."}, {**FIRST, "tool": "b", "args": {"q": 2}, "message": "B."}
     )
-    both = offer(firsts, after(), specs(*TOOLS))
+    both = under(firsts, after()).offer(specs(*TOOLS))
     assert (both.prefill, len(both.notes)) == ({"a": {"q": 1}, "b": {"q": 2}}, 1)
     twice = rules(CHILD, {**CHILD, "args": {"b": {"n": 2}}, "priority": 6})
-    assert offer(twice, after(ran("a")), specs(*TOOLS)).prefill == {"b": {"n": 2}}
+    assert under(twice, after(ran("a"))).offer(specs(*TOOLS)).prefill == {"b": {"n": 2}}
 
 
 def test_the_third_time_a_first_tool_is_passed_over_it_is_called() -> None:
     given = rules({**FIRST, "args": {"q": 1}})
     refused = [call("b", "denied", step=1), call("c", "denied", step=1), call("b", "denied", step=2)]
-    assert added(given, after(), ["b"]) == ()
-    assert added(given, after(*refused[:2]), ["b"]) == ()
-    assert added(given, after(*refused), ["b"]) == (RequestedCall(tool="a", arguments={"q": 1}),)
-    assert added(given, after(*refused), ["b", "a"]) == ()
-    assert added(given, after(*refused), []) == ()
-    assert added(given, after(*refused, call("a", "error", step=3, is_forced=True)), ["b"]) == ()
+    assert under(given, after()).added(["b"]) == ()
+    assert under(given, after(*refused[:2])).added(["b"]) == ()
+    assert under(given, after(*refused)).added(["b"]) == (RequestedCall(tool="a", arguments={"q": 1}),)
+    assert under(given, after(*refused)).added(["b", "a"]) == ()
+    assert under(given, after(*refused)).added([]) == ()
+    assert under(given, after(*refused, call("a", "error", step=3, is_forced=True))).added(["b"]) == ()
     either = rules({**FIRST, "tool": "gone", "alternatives": ["d"], "args": {"q": 1}})
-    assert added(either, after(*refused), ["b"]) == (RequestedCall(tool="d"),)
+    assert under(either, after(*refused)).added(["b"]) == (RequestedCall(tool="d"),)
 
 
 def test_consent_is_asked_last_and_once() -> None:
@@ -96,22 +82,22 @@ def test_consent_is_asked_last_and_once() -> None:
         {"tool": "a", "type": "requires_consent", "scope": "mail", "priority": 200, "message": "It costs money."},
         {"tool": "a", "type": "max_calls", "count": 1},
     )
-    found = check(given, after(), RequestedCall(tool="a"))
+    found = under(given, after()).check(RequestedCall(tool="a"))
     assert (found.kind, found.scope) == ("ask", "mail")
     assert found.text == "`a` needs a person's consent (mail). It costs money."
-    assert check(given, after(), RequestedCall(tool="a"), is_approved=True).kind == "run"
-    assert check(given, after(), RequestedCall(tool="a"), agreed=("mail",)).kind == "run"
-    assert check(given, after(), RequestedCall(tool="a"), agreed=(None, "money")).kind == "ask"
-    assert check(given, after(), RequestedCall(tool="b")).kind == "run"
+    assert under(given, after()).check(RequestedCall(tool="a"), is_approved=True).kind == "run"
+    assert under(given, after()).check(RequestedCall(tool="a"), agreed=("mail",)).kind == "run"
+    assert under(given, after()).check(RequestedCall(tool="a"), agreed=(None, "money")).kind == "ask"
+    assert under(given, after()).check(RequestedCall(tool="b")).kind == "run"
     # Of several questions the first that is still open is asked.
     twice = rules(*({"tool": "a", "type": "requires_consent", "scope": scope} for scope in ("mail", "money")))
-    assert check(twice, after(), RequestedCall(tool="a")).scope == "mail"
-    assert check(twice, after(), RequestedCall(tool="a"), agreed=("mail",)).scope == "money"
+    assert under(twice, after()).check(RequestedCall(tool="a")).scope == "mail"
+    assert under(twice, after()).check(RequestedCall(tool="a"), agreed=("mail",)).scope == "money"
     # Nobody is asked about what a rule refuses anyway, and consent is no leave to break the other rules.
-    assert check(given, after(ran("a")), RequestedCall(tool="a")).kind == "refuse"
-    assert check(given, after(ran("a")), RequestedCall(tool="a"), is_approved=True).kind == "refuse"
+    assert under(given, after(ran("a"))).check(RequestedCall(tool="a")).kind == "refuse"
+    assert under(given, after(ran("a"))).check(RequestedCall(tool="a"), is_approved=True).kind == "refuse"
     # A denied consent was no call.
-    assert check(given, after(call("a", "denied")), RequestedCall(tool="a"), is_approved=True).kind == "run"
+    assert under(given, after(call("a", "denied"))).check(RequestedCall(tool="a"), is_approved=True).kind == "run"
 
 
 def test_the_refusal_of_the_highest_priority_is_given() -> None:
@@ -147,11 +133,13 @@ def test_what_stands_behind_the_end_is_skipped() -> None:
         (ROUTED, ["a", "c"], True),
         ({"type": "exit_loop", "tool": "a"}, ["b", "a"], True),
         ({"type": "max_calls", "tool": "a", "count": 3}, ["a", "a"], False),
+        ({"type": "allowed_operations", "tool": "a", "operations": ["read"]}, ["a", "a"], False),
+        ({"type": "requires_consent", "tool": "a"}, ["a", "a"], False),
     ],
 )
 def test_calls_run_side_by_side_unless_order_matters(rule: dict[str, Any], tools: list[str], wanted: bool) -> None:
-    assert in_order(rules(rule), after(), tools) is wanted
-    assert not in_order(rules(FIRST), after(ran("a")), ["c", "d"])
+    assert under(rules(rule), after()).in_order(tools) is wanted
+    assert not under(rules(FIRST), after(ran("a"))).in_order(["c", "d"])
 
 
 LEAVE = {"tool": "a", "type": "exit_loop"}
@@ -177,7 +165,8 @@ EVERYTHING = {"tool": "*", "type": "exit_loop"}
     ],
 )
 def test_which_calls_end_the_turn(given: list[dict[str, Any]], calls: list[JudgedCall], wanted: bool) -> None:
-    assert ends_after(rules(*given), after(*calls)) is wanted
+    moment = under(rules(*given), after(*calls))
+    assert moment.ends_after(moment.step) is wanted
 
 
 DIARY = {**REQUIRED, "message": "It is the diary."}
@@ -250,7 +239,7 @@ LEAVING: tuple[tuple[list[dict[str, Any]], Moment, str | tuple[RequestedCall, ..
 def test_what_follows_a_turn_that_wants_to_end(
     given: list[dict[str, Any]], moment: Moment, follows: str | tuple[RequestedCall, ...]
 ) -> None:
-    found = at_exit(rules(*given), moment)
+    found = under(rules(*given), moment).at_exit()
     assert found.ends is (follows == ENDS)
     if isinstance(follows, tuple):
         assert (found.forced, found.notes) == (follows, ())
@@ -259,7 +248,7 @@ def test_what_follows_a_turn_that_wants_to_end(
 
 
 def test_what_is_due_is_noted_from_the_beginning() -> None:
-    notes = offer(rules(HOURLY), after(), specs("c")).notes
+    notes = under(rules(HOURLY), after()).offer(specs("c")).notes
     assert notes == ("`c` is due in this turn: it should run every 1 hour.",)
 
 
@@ -279,5 +268,5 @@ ONCE, TWICE, DONE = "This turn is not finished", "This turn still cannot end", "
     ],
 )
 def test_how_often_a_turn_wanted_to_end_follows_from_its_calls(calls: list[JudgedCall], step: int, says: str) -> None:
-    found = at_exit(rules(LEAVE, {**REQUIRED, "tool": "d"}), after(*calls, step=step))
+    found = under(rules(LEAVE, {**REQUIRED, "tool": "d"}), after(*calls, step=step)).at_exit()
     assert "".join(found.notes).startswith(says) and bool(found.forced) is (says == DONE)

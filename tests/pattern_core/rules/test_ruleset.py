@@ -197,6 +197,7 @@ def test_contradictions_are_warned_of(given: list[dict[str, Any]], says: str) ->
 def test_what_can_be_met_is_no_contradiction() -> None:
     assert rules(REQUIRED, {"tool": "*", "type": "max_calls", "count": 1}).warnings() == ()
     assert rules({**CHILD, "children": ["b*"]}, {**CHILD, "children": ["c"]}).warnings() == ()
+    assert rules(CHILD, {**CHILD, "tool": "c", "children": ["d"]}).warnings() == ()
     assert rules(*({"tool": "a", "type": kind, "seconds": 5} for kind in ("periodic", "cooldown"))).warnings() == ()
 
 

@@ -37,9 +37,10 @@ class Scheduled:
     async def schedule(self, plan: Mapping[str, Any], *, name: str = "daily", target: str = "ada") -> ScheduleRow:
         """Create a schedule for the agent of this name."""
         agent = await self.running.constellation.roster.get(target)
-        return await self.running.constellation.schedules.create(
+        row, _ = await self.running.constellation.schedules.create(
             name=name, target=agent, message="Look around.", plan=plan
         )
+        return row
 
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, and what is due happen."""

@@ -8,7 +8,7 @@ import pytest
 import trio.testing
 
 from pattern_core.errors import InvalidInput
-from pattern_core.groups.coordinations.sleeptime import SleeptimeConfig, condition_of, schedule_of
+from pattern_core.groups.coordinations.sleeptime import Sleeptime, condition_of
 from pattern_core.testing import StoppedClock
 from pattern_db.database import Database
 from tests.pattern_core.groups.rig import group
@@ -110,7 +110,7 @@ def test_the_triggers_of_the_original_are_conditions() -> None:
     assert condition_of(told) == {"name": "n", "priority": "low", "kind": "threshold", "metric": "tokens", "count": 5}
     assert condition_of({"condition": {"type": "time_elapsed", "duration": 60}}) == {"kind": "elapsed", "seconds": 60}
     assert condition_of({"kind": "inbox"}) == {"kind": "inbox"}
-    plan = schedule_of(SleeptimeConfig(cron="@daily", zone="Asia/Tokyo", prompt="Look."))
+    plan = Sleeptime(cron="@daily", zone="Asia/Tokyo", prompt="Look.").own_plan()
     assert plan == {
         "cron": "@daily",
         "zone": "Asia/Tokyo",

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -75,10 +75,11 @@ async def test_the_summaries_of_others_are_not_found(past: Past) -> None:
     past.say("green tea")
     summary = past.summarise(1, SUMMARY, agent=BOB)
     past.embed(SearchKind.SUMMARY, summary, "drinks talked over", scope=BOB)
-    asked = SearchRequest(query="which drinks?", mode=Mode.MEANING, kinds=[SearchKind.SUMMARY], agents=[ADA])
-    assert (await search(past.database, asked, Vectors())).hits == []
-    asked = replace(asked, agents=[BOB])
-    assert [hit.id for hit in (await search(past.database, asked, Vectors())).hits] == [summary]
+    for agent, found in ((ADA, []), (BOB, [summary])):
+        result = await looked(
+            past, "which drinks?", Vectors(), mode=Mode.MEANING, kinds=[SearchKind.SUMMARY], agents=[agent]
+        )
+        assert [hit.id for hit in result.hits] == found
 
 
 async def test_hits_say_why_and_the_best_has_one(past: Past) -> None:
@@ -97,7 +98,7 @@ async def test_a_tools_result_comes_after_what_it_repeats(past: Past) -> None:
     past.say("tea", role=Role.TOOL)
     said = past.say("tea")
     assert [hit.id for hit in (await looked(past, "tea")).hits] == [said]
-    result = await search(past.database, SearchRequest(query="tea", roles=list(Role)))
+    result = await looked(past, "tea", roles=list(Role))
     assert result.hits[0].id == said
     assert result.hits[1].score < 0.9
     assert "a tool's result (×0.7)" in result.hits[1].reason
@@ -120,12 +121,10 @@ async def test_a_switch_between_embedding_and_searching_is_noticed(past: Past) -
     said = past.say("boats")
     past.embed(SearchKind.MESSAGE, said, "boats")
     queries = Vectors(fingerprints=["of the model before", "f"])
-    request = SearchRequest(query="boats", mode=Mode.MEANING)
-    (hit,) = (await search(past.database, request, queries)).hits
+    (hit,) = (await looked(past, "boats", queries, mode=Mode.MEANING)).hits
     assert "meaning" in hit.parts
     assert queries.fingerprints == []
-    queries = Vectors(fingerprints=["of another model"] * 9)
-    result = await search(past.database, request, queries)
+    result = await looked(past, "boats", Vectors(fingerprints=["of another model"] * 9), mode=Mode.MEANING)
     assert [hit.id for hit in result.hits] == [said]
     assert "meaning" not in result.hits[0].parts
     assert "takes over" in str(result.notice)
@@ -136,8 +135,7 @@ async def test_sessions_are_ranked_by_their_best_messages(past: Past) -> None:
         ("a", "tea and cake"), ("a", "more tea"), ("b", "tea"), ("c", "weather"), (None, "cake with tea")
     ]:  # fmt: skip
         past.say(text, session=session)
-    request = SearchRequest(query="tea cake", group_by=GroupBy.SESSION)
-    hits = (await search(past.database, request)).hits
+    hits = (await looked(past, "tea cake", group_by=GroupBy.SESSION)).hits
     assert [(hit.session_id, hit.id, hit.count) for hit in hits] == [("a", "1", 2), (None, "5", 1), ("b", "3", 1)]
 
 
@@ -218,15 +216,15 @@ async def test_what_cannot_be_asked(past: Past, request_: SearchRequest, words: 
 
 async def test_a_quick_search_asks_for_a_vector_only_where_texts_have_some(past: Past) -> None:
     said = past.say("green tea")
-    queries, request = Vectors(fingerprints=["f"]), SearchRequest(query="green tea", is_quick=True)
-    result = await search(past.database, request, queries)
+    queries = Vectors(fingerprints=["f"])
+    result = await looked(past, "green tea", queries, is_quick=True)
     assert ([hit.id for hit in result.hits], result.notice) == (
         [said],
         "searched by words alone: no text is embedded yet",
     )
     assert queries.fingerprints == ["f"], "no model was asked"
     past.embed(SearchKind.MESSAGE, said, "green tea")
-    result = await search(past.database, request, queries)
+    result = await looked(past, "green tea", queries, is_quick=True)
     assert ([hit.id for hit in result.hits], result.notice, queries.fingerprints) == ([said], None, [])
     assert "meaning" in result.hits[0].parts
 
@@ -431,8 +429,9 @@ async def test_vectors_of_one_model_and_several_lengths_are_never_compared(past:
     assert ([hit.id for hit in result.hits], queries.dimensions) == ([said], [])
 
 
-def typed(rig: Past) -> None:
-    """What the queries of `AS_TYPED` look for, each in a session of its own."""
+def typed() -> Past:
+    """Return what the queries below look for, each in a session of its own."""
+    rig = Past()
     for text in (
         "the new restaurant at the harbour",
         "we recommend a receipt for everything",
@@ -446,6 +445,7 @@ def typed(rig: Past) -> None:
         "the weather is nice",
     ):
         rig.say(text, session=text)
+    return rig
 
 
 @pytest.mark.parametrize(
@@ -478,16 +478,13 @@ def typed(rig: Past) -> None:
     ],
 )
 def test_what_is_typed_another_way_than_it_stands_in_the_text(query: str, found: str | None) -> None:
-    rig = Past()
-    typed(rig)
-    result = find(rig.db, asked(query, mode=Mode.WORDS), None)
+    result = find(typed().db, asked(query, mode=Mode.WORDS), None)
     assert [hit.content.startswith(str(found)) for hit in result.hits] == ([] if found is None else [True])
     assert all(hit.score > RELEVANT_MIN for hit in result.hits)
 
 
 def test_words_that_were_looked_for_instead_are_said() -> None:
-    rig = Past()
-    typed(rig)
+    rig = typed()
     notice = find(rig.db, asked("restuarant harbour"), None).notice
     assert notice == 'no text holds "restuarant", so words like it were looked for: restaur'
     assert find(rig.db, asked('"restuarant"'), None).hits == [], "what is in quotes must occur"

@@ -7,7 +7,7 @@ import pytest
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.testing.wire import WireServer, document
 from pattern_core.tools.builtin.web import PAGE_CHARS, web
-from pattern_core.web.engines import EngineSettings
+from pattern_core.web.policy import EngineSettings
 from pattern_core.web.web import Web
 from tests.pattern_core.memory.rig import ADA, BOB
 from tests.pattern_core.tools.rig import ToolRig

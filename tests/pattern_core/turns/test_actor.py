@@ -255,9 +255,8 @@ async def test_what_is_refused_raises_to_its_sender_and_leaves_nothing(
             await database.write(_waits, agent)
         counts = "SELECT (SELECT count(*) FROM turn), (SELECT count(*) FROM event), (SELECT count(*) FROM messages)"
         before = await database.read(rows, counts)
-        incoming = IncomingMessage(agent_id="ada", content="other", sender=USER, idempotency_key=key, policy=policy)  # type: ignore[arg-type]  # a policy
         with pytest.raises(error):
-            await world.constellation.submit(incoming)
+            await world.submit("other", key=key, policy=policy)
         assert await database.read(rows, counts) == before
         gate.set()
         assert (await world.say("and now?")).status == "completed" if error is IdempotencyMismatch else True
@@ -319,10 +318,9 @@ async def test_a_message_that_was_not_stored_when_the_constellation_stops_is_ref
 
 async def test_accepting_does_not_wait_for_recall() -> None:
     async with warm() as (world, database):
-        agent = await world.constellation.roster.get("ada")
         past = PastMessage(role=Role.USER, content="The keys hang in the kitchen.", created_at="2024-05-01T00:00:00Z")
         await world.constellation.imports.add("ada", [past], author=USER)
-        await database.write(_archive, agent.id)
+        await database.write(rows, "UPDATE messages SET is_archived = 1 WHERE source = 'import'")
         await world.say("hello again")  # it is warm again
         searching, found = trio.Event(), trio.Event()
 
@@ -340,10 +338,6 @@ async def test_accepting_does_not_wait_for_recall() -> None:
         found.set()
         assert (await world.constellation.wait(turn_id)).status == "completed"
         assert "kitchen" in note_in(world.provider.requests[-1])
-
-
-def _archive(connection: Connection, agent_id: str) -> None:
-    connection.execute("UPDATE messages SET is_archived = 1 WHERE agent_id = ? AND source = 'import'", (agent_id,))
 
 
 async def test_accepting_does_not_wait_for_servers_that_start(

@@ -29,7 +29,7 @@ from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import ToolContext, tool
 from pattern_core.turns.actor import LATE_S
 from pattern_db.enums import EffectClass
-from tests.support import BY_USER, PATIENCE_S, Outside, Running, acting, in_memory, note, rows, running, shout
+from tests.support import BY_USER, PATIENCE_S, Outside, Running, acting, in_memory, note, rows, running, shout, statuses
 
 BROKEN = ToolCall(call_id="c1", tool="note", invalid='{"text": ')
 KEYS = "The greenhouse keys hang behind the clock."
@@ -39,12 +39,6 @@ def results(world: Running) -> list[str]:
     """What the model was shown last as results."""
     messages = world.provider.requests[-1].messages
     return [str(message.parts[0].content) for message in messages if message.role == "tool"]  # type: ignore[union-attr]  # a tool message holds one ToolResult
-
-
-async def statuses(world: Running) -> list[str]:
-    return [
-        str(status) for (status,) in await world.database.read(rows, "SELECT status FROM effect ORDER BY step, call")
-    ]
 
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False)
@@ -81,7 +75,7 @@ async def test_a_call_that_does_not_fit_is_answered_with_what_to_do(call: ModelR
         view = await world.say("go")
         assert view.status == "completed"
         assert words in results(world)[0]
-        assert await statuses(world) == ["error"]
+        assert await statuses(world.database) == ["error"]
         assert "noted" not in await world.names(view.id)
 
 
@@ -147,7 +141,7 @@ async def test_writes_that_are_refused_become_an_error_and_nothing_of_them_is_st
         assert (view.status, world.provider.asked) == ("completed", 2)
         first, second = results(world)
         assert (first, second.startswith("Nothing was changed: ")) == ("noted a", True)
-        assert await statuses(world) == ["done", "error"]
+        assert await statuses(world.database) == ["done", "error"]
         stored = await world.database.read(
             rows, "SELECT content, tool_result FROM messages WHERE role = 'tool' ORDER BY position"
         )
@@ -170,7 +164,7 @@ async def test_rules_judge_a_call_by_what_became_of_those_before_it() -> None:
     async with running(script, tools=[collide, shout]) as world:
         await world.agent(tool_rules=rules)
         await world.say("go")
-        assert await statuses(world) == ["error", "denied"]
+        assert await statuses(world.database) == ["error", "denied"]
 
 
 async def test_a_call_whose_writes_are_refused_ends_no_turn() -> None:
@@ -189,7 +183,7 @@ async def test_each_call_of_a_step_reads_what_the_one_before_it_wrote() -> None:
         agent = await world.agent()
         with trio.fail_after(PATIENCE_S):
             assert (await world.say("go")).status == "completed"
-        assert await statuses(world) == ["done"] * 4
+        assert await statuses(world.database) == ["done"] * 4
         [human] = [one for one in await world.constellation.memory.list(agent.id) if one.label == "human"]
         assert human.content == " Tea. Cake."
         assert KEYS in results(world)[3]
@@ -243,7 +237,7 @@ async def test_a_decision_that_was_not_flushed_is_stored_when_its_turn_is_cancel
         assert await world.constellation.cancel(turn_id)
         view = await world.constellation.wait(turn_id)
         assert (view.status, [one.content for one in view.messages][:2]) == ("cancelled", ["go", "Let me see."])
-        assert (await statuses(world), view.usage.output_tokens) == (["cancelled"], 5)
+        assert (await statuses(world.database), view.usage.output_tokens) == (["cancelled"], 5)
         names = await world.names(turn_id)
         assert names[-4:] == ["message", "tool.call", "tool.result", "turn.cancelled"]
         assert len([name for name in names if name in TERMINAL]) == 1
@@ -255,7 +249,7 @@ async def test_a_slow_unsafe_call_times_out_and_may_have_happened(autojump_clock
     async with acting([calls("slow"), says("ok")], tools=[slow]) as world:
         await world.say("go")
         assert "may have happened" in results(world)[0]
-        assert await statuses(world) == ["timeout"]
+        assert await statuses(world.database) == ["timeout"]
 
 
 async def test_a_long_result_is_shown_by_its_ends_and_can_be_read_on() -> None:
@@ -334,7 +328,7 @@ async def test_a_call_that_failed_leaves_nothing_behind() -> None:
         await one.constellation.roster.update("ada", {"config": {"limits": {"children": 1}}})
         await memory.create(agent.id, NewBlock(label="notes", content="all"), by=BY_USER)
         assert (await one.say("go")).status == "completed"
-        assert await statuses(one) == ["error", "done", "done"]
+        assert await statuses(one.database) == ["error", "done", "done"]
         assert results(one)[0] == "Error: the tool failed (LookupError: no)"
         assert (await memory.view(agent.id, "notes")).content == "all right"
         assert one.constellation.halt.current is None
@@ -354,7 +348,7 @@ async def test_only_arguments_that_fit_are_shown_to_a_tool_that_asks_for_consent
     script = [calls("mail", {}), calls("mail", {"to": ["bob"]}), calls("mail", {"to": "bob"})]
     async with acting([*script, says("over")], tools=[mail]) as one:
         assert (await one.say("go")).status == "waiting"
-        assert (await statuses(one), shown, outside.done) == (
+        assert (await statuses(one.database), shown, outside.done) == (
             ["error", "error", "awaiting_approval"],
             ["bob"],
             [],

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.approvals import Approval, ApprovalAnswer
+from pattern_core.approvals import ApprovalAnswer
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.limits import Limits
 from pattern_core.messages import ToolCall, ToolResult
@@ -21,10 +21,9 @@ from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, calls, says, together
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Tool, ToolContext, tool
-from pattern_core.views import TurnView
 from pattern_db.enums import EffectClass
 from pattern_db.journal.steps import EffectRow
-from tests.support import PATIENCE_S, USER, Running, note, rows, running
+from tests.support import USER, Running, note, rows, running
 
 
 def reason(arguments: Mapping[str, object]) -> str | None:
@@ -71,17 +70,6 @@ async def asked(
         yield one, bank, view.id
 
 
-async def answer(one: Running, **said: object) -> Approval:
-    [question] = await one.constellation.approvals.list(9)
-    given = ApprovalAnswer(**{"approve": True, "by": USER, **said})  # type: ignore[arg-type]  # the test's own words
-    return await one.constellation.approvals.decide(question.id, given)
-
-
-async def over(one: Running, turn_id: str) -> TurnView:
-    with trio.fail_after(PATIENCE_S):
-        return await one.constellation.wait(turn_id)
-
-
 def shown(one: Running) -> list[ToolResult]:
     parts = [part for message in one.provider.requests[-1].messages for part in message.parts]
     return [part for part in parts if isinstance(part, ToolResult)]
@@ -96,16 +84,16 @@ async def test_a_call_runs_when_a_person_agreed() -> None:
         assert names[-3:] == ["tool.call", "approval.requested", "turn.waiting"]
         view = await one.constellation.turn(turn_id)
         assert [item.id for item in await one.constellation.approvals.list(9)] == view.approvals
-        await answer(one)
-        assert (await over(one, turn_id)).status == "completed"
+        await one.answer()
+        assert (await one.wait(turn_id)).status == "completed"
         assert bank.paid == [("bob", 5)]
         assert (await one.names(turn_id)).count("turn.completed") == 1
 
 
 async def test_a_refusal_is_shown_with_its_reason() -> None:
     async with asked(PAY, says("well")) as (one, bank, turn_id):
-        await answer(one, approve=False, reason="too much")
-        assert (await over(one, turn_id)).status == "completed"
+        await one.answer(approve=False, reason="too much")
+        assert (await one.wait(turn_id)).status == "completed"
         assert bank.paid == []
         [result] = shown(one)
         assert "too much" in result.content
@@ -117,10 +105,10 @@ async def test_changed_arguments_are_run_and_shown() -> None:
         [question] = await one.constellation.approvals.list(9)
         before = await one.events(turn_id)
         with pytest.raises(InvalidInput, match="amount"):
-            await answer(one, arguments={"to": "bob"})
-        approval = await answer(one, arguments={"to": "bob", "amount": 3})
+            await one.answer(arguments={"to": "bob"})
+        approval = await one.answer(arguments={"to": "bob", "amount": 3})
         assert (approval.id, approval.status.value) == (question.id, "edited")
-        await over(one, turn_id)
+        await one.wait(turn_id)
         assert bank.paid == [("bob", 3)]
         assert "changed arguments" in shown(one)[0].content and EDITED in shown(one)[0].content
         [call] = (await one.database.read(facts.calls_of, 1)).values()
@@ -133,8 +121,8 @@ async def test_siblings_do_not_wait() -> None:
     async with asked(both, says("done")) as (one, bank, turn_id):
         assert bank.paid == [("eve", 0)]
         assert "noted" in await one.names(turn_id)
-        await answer(one)
-        await over(one, turn_id)
+        await one.answer()
+        await one.wait(turn_id)
         assert bank.paid == [("eve", 0), ("bob", 5)]
         assert len(shown(one)) == 3
 
@@ -142,8 +130,8 @@ async def test_siblings_do_not_wait() -> None:
 async def test_other_turns_of_the_agent_go_on_meanwhile() -> None:
     async with asked(PAY, says("hello"), says("done"), says("again")) as (one, bank, turn_id):
         assert (await one.say("how are you?")).status == "completed"
-        await answer(one)
-        assert (await over(one, turn_id)).status == "completed"
+        await one.answer()
+        assert (await one.wait(turn_id)).status == "completed"
         # What is asked last stands last: the turn that waited is shown after the one that overtook it.
         texts = [message.text for message in one.provider.requests[-1].messages if message.role == "user"]
         assert texts == ["how are you?", "go"]
@@ -156,8 +144,8 @@ async def test_what_a_turn_says_after_it_waited_belongs_to_it() -> None:
     send = calls("send_message", {"content": "Paid."})
     async with asked(PAY, says("hello"), send, says("done"), tools=[send_message]) as (one, _bank, turn_id):
         between = await one.say("meanwhile")
-        await answer(one)
-        view = await over(one, turn_id)
+        await one.answer()
+        view = await one.wait(turn_id)
         assert [message.batch_type for message in between.messages] == ["user_request"] * 2
         assert [message.batch_type for message in view.messages[:2]] == ["user_request"] * 2
         assert {message.batch_type for message in view.messages[2:]} == {"continuation"}
@@ -177,13 +165,13 @@ async def test_what_a_turn_says_after_it_waited_belongs_to_it() -> None:
 async def test_consent_holds_as_long_as_was_said(said: dict[str, object], repeats: bool, others: bool) -> None:
     other = calls("pay", {"to": "eve", "amount": 7})
     async with asked(PAY, says("1"), PAY, says("2"), other, says("3")) as (one, _bank, turn_id):
-        await answer(one, **said)
-        await over(one, turn_id)
+        await one.answer(**said)
+        await one.wait(turn_id)
         again = await one.say("again")
         assert (again.status == "completed") is repeats
         if not repeats:
-            await answer(one, approve=False)
-            await over(one, again.id)
+            await one.answer(approve=False)
+            await one.wait(again.id)
         assert ((await one.say("other")).status == "completed") is others
 
 
@@ -192,7 +180,7 @@ async def test_a_question_that_expires_is_refused(autojump_clock: trio.testing.M
     async with asked(PAY, says("well"), clock=clock, limits=Limits(approval_expiry_s=60)) as (one, bank, turn_id):
         clock.advance(61_000)
         await trio.sleep(3_700)
-        assert (await over(one, turn_id)).status == "completed"
+        assert (await one.wait(turn_id)).status == "completed"
         assert "no answer in time" in shown(one)[0].content
         assert bank.paid == []
         with pytest.raises(Conflict, match="it expired"):
@@ -217,11 +205,11 @@ async def test_a_turn_that_is_cancelled_as_a_person_answers_leaves_no_call_open(
     for _attempt in range(5):  # trio runs tasks in any order
         async with asked(PAY, otherwise=says("hello")) as (one, _bank, turn_id):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(answer, one)
+                nursery.start_soon(one.answer)
                 for _step in range(later):
                     await trio.lowlevel.checkpoint()
                 nursery.start_soon(one.constellation.cancel, turn_id)
-            await over(one, turn_id)
+            await one.wait(turn_id)
             assert (await one.say("hi")).status == "completed"
             called, answered = (
                 [
@@ -247,11 +235,11 @@ MONEY, TRADE = ({"tool": "pay", "type": "requires_consent", "scope": scope} for 
 
 async def test_each_scope_is_agreed_to_by_itself() -> None:
     async with asked(PAY, PAY, PAY, says("done"), rules=[MONEY, TRADE]) as (one, bank, turn_id):
-        first = await answer(one, scope="always")
-        assert (await over(one, turn_id)).status == "waiting"
-        second = await answer(one, scope="always")
+        first = await one.answer(scope="always")
+        assert (await one.wait(turn_id)).status == "waiting"
+        second = await one.answer(scope="always")
         assert [approval.request["subject"] for approval in (first, second)] == ["scope:money", "scope:trade"]
-        assert (await over(one, turn_id)).status == "completed"
+        assert (await one.wait(turn_id)).status == "completed"
         assert len(bank.paid) == 3  # the third one needed nobody
 
 

@@ -23,7 +23,6 @@ from pattern_db.journal.steps import EffectRow
 from tests.support import Outside, Running, acting, last_words, note, rows, running, shout
 
 NOW_MS = 1_000
-SPECS = [note.spec, shout.spec]
 
 
 def judge_of(*rules: dict[str, Any]) -> Judge:

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 import trio
 
-from pattern_core.approvals import ApprovalAnswer
 from pattern_core.conversation.history import History
 from pattern_core.errors import Conflict
 from pattern_core.events import Draft, append
@@ -39,7 +38,6 @@ from pattern_db.tables import agents
 from tests.support import (
     PATIENCE_S,
     START,
-    USER,
     Outside,
     Running,
     acting,
@@ -163,33 +161,17 @@ async def test_a_person_decides_whether_an_unsafe_call_in_doubt_is_repeated() ->
         again = Outside()
         script = [calls("mail", {"to": "bob"}), calls("mail", {"to": "eve"}), says("over")]
         async with running(script, tools=again.tools, database=database) as second:
-            constellation = second.constellation
-            assert (await constellation.wait(turn_id)).status == "waiting"
-            [asked] = await constellation.approvals.list(9)
-            assert asked.kind is ApprovalKind.RECOVERY
-            await constellation.roster.update("ada", {"enabled_tools": []})
+            roster = second.constellation.roster
+            assert (await second.wait(turn_id)).status == "waiting"
+            await roster.update("ada", {"enabled_tools": []})
             with pytest.raises(Conflict, match="ada may not use the tool mail any more"):
-                await constellation.approvals.decide(asked.id, ApprovalAnswer(approve=True, by=USER))
-            await constellation.roster.update("ada", {"enabled_tools": ["mail"]})
-            await constellation.approvals.decide(asked.id, ApprovalAnswer(approve=False, by=USER))
-            assert (await constellation.wait(turn_id)).status == "completed"
+                await second.answer()
+            await roster.update("ada", {"enabled_tools": ["mail"]})
+            assert (await second.answer(approve=False)).kind is ApprovalKind.RECOVERY
+            assert (await second.wait(turn_id)).status == "completed"
             assert again.done == [("mail", "eve")]
             stored = await database.read(rows, "SELECT status FROM effect ORDER BY step")
             assert stored == [("in_doubt",), ("denied",), ("done",)]
-
-
-@pytest.mark.parametrize(("approve", "done", "status"), [(True, 1, "done"), (False, 0, "in_doubt")])
-async def test_an_agent_may_leave_doubt_to_a_person(approve: bool, done: int, status: str) -> None:
-    outside, again = Outside(gate=trio.Event()), Outside()
-    config = {"on_doubt": "ask_human"}
-    async with crashed(calls("mail", {"to": "bob"}), tools=outside.tools, config=config) as (database, turn_id):
-        async with running([says("over")], tools=again.tools, database=database) as second:
-            constellation = second.constellation
-            assert (await constellation.wait(turn_id)).status == "waiting"
-            [asked] = await constellation.approvals.list(9)
-            await constellation.approvals.decide(asked.id, ApprovalAnswer(approve=approve, by=USER))
-            assert (await constellation.wait(turn_id)).status == "completed"
-        assert (len(again.done), await database.read(rows, "SELECT status FROM effect")) == (done, [(status,)])
 
 
 async def test_a_call_that_a_person_left_in_doubt_is_not_repeated_unasked() -> None:
@@ -199,13 +181,10 @@ async def test_a_call_that_a_person_left_in_doubt_is_not_repeated_unasked() -> N
         async with running(
             [calls("mail", {"to": "bob"}), says("over")], tools=again.tools, database=database
         ) as second:
-            approvals = second.constellation.approvals
             for _ in ("the call that was cut off", "its repetition by the model"):
-                assert (await second.constellation.wait(turn_id)).status == "waiting"
-                [asked] = await approvals.list(9)
-                assert asked.kind is ApprovalKind.RECOVERY
-                await approvals.decide(asked.id, ApprovalAnswer(approve=False, by=USER))
-            assert (await second.constellation.wait(turn_id)).status == "completed"
+                assert (await second.wait(turn_id)).status == "waiting"
+                assert (await second.answer(approve=False)).kind is ApprovalKind.RECOVERY
+            assert (await second.wait(turn_id)).status == "completed"
         assert again.done == []
 
 
@@ -275,14 +254,11 @@ async def test_a_turn_that_shall_fail_on_doubt_goes_on_where_there_is_none() -> 
     late = Paced(answer=says("late"), gate=trio.Event())
     fields = {"config": {"on_doubt": "fail_turn"}, "tool_rules": [{"tool": "note", "type": "required_before_exit"}]}
     async with crashed(says("one"), late, tools=[note], **fields) as (database, turn_id):
-        await database.write(_forget_open_step)  # as if it had died before the second step was opened
+        # As if it had died before the second step was opened.
+        await database.write(rows, "DELETE FROM step WHERE status = 'open'")
         async with running([calls("note", {"text": "n"}), says("two")], tools=[note], database=database) as second:
             view = await second.constellation.wait(turn_id)
             assert (view.status, [message.content for message in view.messages][-1]) == ("completed", "two")
-
-
-def _forget_open_step(connection: Connection) -> None:
-    connection.execute("DELETE FROM step WHERE status = 'open'")
 
 
 async def test_the_turns_of_a_restored_copy_end_instead_of_happening_twice() -> None:
@@ -420,10 +396,6 @@ def _add_to(connection: Connection, turn_id: str) -> None:
     connection.execute("UPDATE effect SET status = 'in_doubt' WHERE step = 1").fetchall()
 
 
-def _name_source(connection: Connection, source: str) -> None:
-    connection.execute("UPDATE messages SET source = ? WHERE role = 'user'", (source,)).fetchall()
-
-
 async def test_a_turn_is_found_as_its_rows_say() -> None:
     clock = StoppedClock()
     async with under_way(clock) as (world, turn_id):
@@ -439,7 +411,7 @@ async def test_a_turn_is_found_as_its_rows_say() -> None:
         assert turn.record.deadline == pytest.approx(trio.current_time() + 50, abs=20)
         assert turn.record.deadline_at == "2026-01-01T00:01:00.000Z"
         assert not turn.is_addressed, "nobody wrote after its newest decision"
-        await world.database.write(_name_source, "mail")
+        await world.database.write(rows, "UPDATE messages SET source = 'mail' WHERE role = 'user'")
         assert (await found(world, turn_id)).record.source == "mail", "what the sender named comes before who it is"
 
 

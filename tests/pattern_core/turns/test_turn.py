@@ -19,7 +19,6 @@ from pattern_core.models.tokens import estimate_request
 from pattern_core.prompts.build import MEMORY_AND_DATA
 from pattern_core.runtime import Meters
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
-from pattern_core.turns.admission import IncomingMessage
 from pattern_core.turns.turn import OUTPUT_SHARE, SQUEEZES_MAX
 from pattern_db.columns import Json
 from pattern_db.journal import usage
@@ -34,10 +33,9 @@ async def test_an_image_that_a_vendor_refuses_is_described_in_words_instead() ->
     async with running(
         [refused, says("no picture"), refused, refused], catalogue=Catalogue({"scripted": {"script-1": facts}})
     ) as world:
-        agent = await world.agent()
+        await world.agent()
         picture = Image(media_type="image/png", url="https://example.org/gone.png")
-        incoming = IncomingMessage(agent_id=agent.id, content="See?", sender=USER, parts=(Text(text="See?"), picture))
-        view = await world.constellation.wait((await world.constellation.submit(incoming)).turn_id)
+        view = await world.wait(await world.submit("See?", parts=(Text(text="See?"), picture)))
         total = await world.constellation.database.read(usage.total, UsageFilter())
         assert (view.status, total.calls) == ("completed", 1)
         assert (await world.names(view.id)).count("step.superseded") == 1
@@ -124,8 +122,7 @@ async def test_the_end_of_each_turn_is_one_line_in_the_log(caplog: pytest.LogCap
         agent = await world.constellation.roster.get("ada")
         turns = [(await world.say("secret one")).id, (await world.say("secret two")).id, await world.submit("three")]
         await trio.testing.wait_all_tasks_blocked()
-        steers = IncomingMessage(agent_id="ada", content="secret too", sender=USER, policy="steer")
-        turns += [(await world.constellation.submit(steers)).turn_id, await world.submit("secret five")]
+        turns += [await world.submit("secret too", policy="steer"), await world.submit("secret five")]
         assert await world.constellation.cancel(turns[-1])
         gate.set()
         await world.constellation.wait(turns[2])
@@ -384,8 +381,7 @@ async def test_a_turn_knows_its_agents_past_and_where_it_came_from() -> None:
         await one.constellation.roster.update("ada", {"tool_rules": rules})
         gate = trio.Event()
         one.provider._script = iter([Paced(answer=says("late"), gate=gate)])
-        sent = IncomingMessage(agent_id="ada", content="again", sender="agent:agent_bob", source="schedule", depth=2)
-        turn_id = (await one.constellation.submit(sent)).turn_id
+        turn_id = await one.submit("again", sender="agent:agent_bob", source="schedule", depth=2)
         await trio.testing.wait_all_tasks_blocked()
         turn = one.constellation._actors._running[turn_id]
         assert turn.judge.last_ms == {"note": one.clock.now_ms()}, "a rule of time knows when the tool last ran"

@@ -13,15 +13,18 @@ from pattern_core.testing.wire import Play, WireServer
 from pattern_core.web import download as downloading
 from pattern_core.web import web as module
 from pattern_core.web.download import Download
-from pattern_core.web.engines import (
+from pattern_core.web.policy import EngineSettings
+from pattern_core.web.web import (
+    CACHE_AGE_MS_MAX,
+    HIT_TITLE_CHARS_MAX,
+    QUERY_CHARS_MAX,
     SNIPPET_CHARS_MAX,
-    TITLE_CHARS_MAX,
-    EngineSettings,
+    Web,
     WebHit,
+    page_of,
     question_of,
     read_answer,
 )
-from pattern_core.web.web import CACHE_AGE_MS_MAX, QUERY_CHARS_MAX, Web, page_of
 from tests.pattern_core.web.rig import Names, at_home, page, redirect
 
 
@@ -192,7 +195,7 @@ def test_answers_are_bounded() -> None:
     odd = [{"title": "a", "url": "javascript:alert(1)"}, {"title": "b"}, {"url": "https://t.org/" + "z" * 3000}]
     hits = read_answer(SEARXNG, json.dumps({"results": odd + many}).encode(), 5)
     assert [hit.url for hit in hits] == [f"https://t.org/{number}" for number in range(5)]
-    assert len(hits[0].title) == TITLE_CHARS_MAX and len(hits[0].snippet) <= SNIPPET_CHARS_MAX
+    assert len(hits[0].title) == HIT_TITLE_CHARS_MAX and len(hits[0].snippet) <= SNIPPET_CHARS_MAX
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"results": 5}', b'{"results": [5]}', b"[" * 100_000])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import apsw
 import pytest
 
-from pattern_db.connection import Connection, transaction
+from pattern_db.connection import Connection, fetch_all, transaction
 from pattern_db.enums import DamagedPart, Encoding, HistoryKind, UpdateSource
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
@@ -210,6 +210,11 @@ def test_segments_follow_one_another_and_a_wider_one_takes_their_place(db: Conne
     assert block_checkpoints.segments_of(db, block) == []
 
 
+def damaged(db: Connection, block: str) -> list[tuple[object, ...]]:
+    sql = "SELECT part, seq, data, encoding, found_at, reason FROM memory_block_damaged WHERE block_id = ? ORDER BY id"
+    return fetch_all(db, sql, (block,))
+
+
 def test_what_is_newer_is_put_aside_and_the_rest_stays(db: Connection, make_block: MakeBlock) -> None:
     block = make_block("persona", snapshot=b"born").id
     for number in range(1, 4):
@@ -218,13 +223,11 @@ def test_what_is_newer_is_put_aside_and_the_rest_stays(db: Connection, make_bloc
             block_checkpoints.consolidate_checkpoint(db, block, b"c%d" % number, None, number, NOW, Encoding.ZSTD)
             block_checkpoints.add_segment(db, segment(block, number, number))
     block_checkpoints.put_aside(db, block, 1, NOW, "rot")
-    found = block_checkpoints.damaged_of(db, block)
-    assert [(one.part, one.seq, one.data, one.encoding) for one in found] == [
-        (DamagedPart.CHECKPOINT, 2, b"c2", Encoding.ZSTD),
-        (DamagedPart.UPDATE, 3, b"u3", Encoding.RAW),
-        (DamagedPart.SEGMENT, 2, b"2-2", Encoding.RAW),
+    assert damaged(db, block) == [
+        (DamagedPart.CHECKPOINT, 2, b"c2", Encoding.ZSTD, NOW, "rot"),
+        (DamagedPart.UPDATE, 3, b"u3", Encoding.RAW, NOW, "rot"),
+        (DamagedPart.SEGMENT, 2, b"2-2", Encoding.RAW, NOW, "rot"),
     ]
-    assert {(one.found_at, one.reason) for one in found} == {(NOW, "rot")}
     assert [stamp.up_to_seq for stamp in block_checkpoints.list_stamps(db, block)] == [1]
     assert [segment.data for segment in block_checkpoints.segments_of(db, block)] == [b"1-1"]
     assert block_versions.get_updates_since(db, block, 0) == []
@@ -235,6 +238,6 @@ def test_what_a_block_was_created_with_counts_until_there_is_a_checkpoint(
 ) -> None:
     block = make_block("persona", snapshot=b"born").id
     block_checkpoints.put_aside(db, block, 0, NOW, "rot")
-    assert block_checkpoints.damaged_of(db, block) == []
+    assert damaged(db, block) == []
     block_checkpoints.put_aside(db, block, -1, NOW, "rot")
-    assert [(one.part, one.data) for one in block_checkpoints.damaged_of(db, block)] == [(DamagedPart.CREATED, b"born")]
+    assert [(part, data) for part, _seq, data, *_ in damaged(db, block)] == [(DamagedPart.CREATED, b"born")]

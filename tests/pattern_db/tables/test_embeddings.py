@@ -193,10 +193,12 @@ def test_a_message_and_what_was_said_before_it(db: Connection, say: Say) -> None
     say(3, "a result", role=Role.TOOL, session_id="s")
     second = say(4, "two", session_id="s")
     stranger = say(5, "bob's", agent="bob", session_id="s")
+    third = say(6, "three", session_id="s")
     assert before(db, first) is before(db, other) is before(db, stranger) is None
     assert before(db, second) == Said(text="one", speaker="Ruth")
     assert embedding_sources.successor(db, first.id) == second.id
-    assert embedding_sources.successor(db, second.id) is None
+    assert before(db, third) == Said(text="two", speaker=None)
+    assert embedding_sources.successor(db, third.id) is None
     messages.tombstone(db, [first.id])
     assert before(db, second) is None
     assert embedding_sources.successor(db, first.id) == second.id

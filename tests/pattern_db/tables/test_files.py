@@ -105,9 +105,10 @@ def test_a_folder_comes_back_as_it_was_stored(db: Connection) -> None:
     assert [(row.name, row.description) for row in folders.list_all(db)] == [("books", "Read ones.")]
     folders.create(db, replace(folder("other"), name="fld_papers"))
     assert folders.find(db, "fld_papers").name == "books", "an id goes before a name"
-    for call in (lambda: folders.find(db, "papers"), lambda: folders.change(db, "x", name="y", description=None)):
-        with pytest.raises(RowNotFound):
-            call()
+    with pytest.raises(RowNotFound, match="there is no folder 'papers'"):
+        folders.find(db, "papers")
+    with pytest.raises(RowNotFound, match="there is no folder x"):
+        folders.change(db, "x", name="y", description=None)
 
 
 def test_what_became_of_looking_through_is_noted(db: Connection) -> None:

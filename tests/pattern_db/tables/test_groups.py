@@ -8,14 +8,14 @@ import pytest
 from pattern_db.connection import Connection
 from pattern_db.errors import RowNotFound
 from pattern_db.tables import groups
-from pattern_db.tables.groups import GroupRow, MemberRow
+from pattern_db.tables.groups import GroupRow, Member
 from tests.pattern_db.conftest import LATER, NOW
 
 DESK = GroupRow("group_desk", "desk", "round_robin", NOW, NOW, pattern_config={"start_at": 1})
 
 
-def member(agent: str, ordinal: int = 0, role: str | None = None) -> MemberRow:
-    return MemberRow(DESK.id, f"agt_{agent}", NOW, ordinal, role, capabilities=["tea"])
+def member(name: str, role: str | None = None) -> Member:
+    return Member(f"agt_{name}", name, role, capabilities=("tea",))
 
 
 def test_a_group_is_found_by_id_and_name_and_changed_but_for_its_state(db: Connection) -> None:
@@ -39,12 +39,15 @@ def test_a_group_is_found_by_id_and_name_and_changed_but_for_its_state(db: Conne
 
 def test_members_are_kept_in_their_order_and_go_with_their_group_or_agent(db: Connection) -> None:
     groups.create(db, DESK)
-    rows = [member("bob", 0, "observer"), member("ada", 1)]
-    groups.replace_members(db, DESK.id, rows)
-    assert groups.members(db, DESK.id) == groups.members(db) == rows
-    groups.replace_members(db, DESK.id, rows[:1])
-    assert groups.members(db) == rows[:1]
+    rows = [member("bob", "observer"), member("ada")]
+    groups.replace_members(db, DESK.id, rows, NOW)
+    assert groups.members(db, DESK.id) == rows
+    assert groups.members(db, "group_2") == []
+    db.execute("UPDATE agents SET status = 'archived' WHERE id = 'agt_ada'")
+    groups.replace_members(db, DESK.id, [member("ada", "specialist")], LATER)
+    assert groups.members(db, DESK.id) == [replace(member("ada", "specialist"), is_active=False)]
+    assert db.execute("SELECT joined_at FROM group_members").get == NOW
     with pytest.raises(apsw.ConstraintError):
-        groups.replace_members(db, DESK.id, [member("nobody")])
+        groups.replace_members(db, DESK.id, [member("nobody")], LATER)
     groups.delete(db, DESK.id)
-    assert groups.members(db) == []
+    assert groups.members(db, DESK.id) == []

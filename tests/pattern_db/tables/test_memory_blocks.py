@@ -83,16 +83,14 @@ def lend(db: Connection, block: BlockRow, agent: str, permission: Permission, se
 def test_loans_are_made_listed_changed_and_ended(db: Connection, make_block: MakeBlock) -> None:
     plan, diary = make_block("plan"), make_block("diary")
     for_bob = lend(db, plan, "agt_bob", Permission.APPEND)
-    for_ada = lend(db, diary, "agt_ada", Permission.READ_ONLY, second=1)
-    too = lend(db, diary, "agt_bob", Permission.READ_ONLY, second=2)
-    assert memory_blocks.list_attachments(db, block_id=plan.id) == [for_bob]
-    assert memory_blocks.list_attachments(db, agent_id="agt_ada") == [for_ada]
-    assert memory_blocks.list_attachments(db, block_id=diary.id, agent_id="agt_bob") == [too]
-    assert memory_blocks.list_attachments(db) == [for_bob, for_ada, too]
+    for_ada = lend(db, diary, "agt_ada", Permission.READ_ONLY, second=2)
+    too = lend(db, diary, "agt_bob", Permission.READ_ONLY, second=1)
+    assert memory_blocks.list_attachments(db, plan.id) == [for_bob]
+    assert memory_blocks.list_attachments(db, diary.id) == [too, for_ada]
     lend(db, plan, "agt_bob", Permission.READ_ONLY, second=9)
-    assert memory_blocks.list_attachments(db, block_id=plan.id) == [replace(for_bob, permission=Permission.READ_ONLY)]
+    assert memory_blocks.list_attachments(db, plan.id) == [replace(for_bob, permission=Permission.READ_ONLY)]
     memory_blocks.detach(db, plan.id, "agt_bob")
-    assert memory_blocks.list_attachments(db) == [for_ada, too]
+    assert memory_blocks.list_attachments(db, plan.id) == []
     with pytest.raises(RowNotFound):
         memory_blocks.detach(db, plan.id, "agt_bob")
 
@@ -133,6 +131,6 @@ def test_loans_go_with_the_block_and_with_the_agent(db: Connection, make_block: 
     mine = make_block("plan")
     lend(db, mine, "agt_bob", Permission.APPEND)
     agents.delete(db, "agt_bob")
-    assert memory_blocks.list_attachments(db) == []
+    assert memory_blocks.list_attachments(db, mine.id) == []
     with pytest.raises(apsw.ConstraintError):
         lend(db, mine, "agt_bob", Permission.APPEND)

@@ -30,14 +30,15 @@ def test_a_schedule_is_found_changed_and_deleted_with_its_timer(db: Connection) 
     schedules.set_seen(db, DAILY.id, {"turn": 5})
     schedules.set_status(db, DAILY.id, ScheduleStatus.FINISHED)
     stored = replace(DAILY, seen={"turn": 5}, status=ScheduleStatus.FINISHED)
-    assert schedules.find(db, "daily") == schedules.find(db, DAILY.id) == stored
+    assert schedules.find(db, "daily") == schedules.find(db, DAILY.id) == (stored, LATER)
     changed = replace(DAILY, name="hourly", plan={"every": 3600}, updated_at=LATER)
     schedules.update(db, changed)
-    assert schedules.find(db, "hourly") == changed
+    assert schedules.find(db, "hourly") == (changed, LATER)
     with pytest.raises(apsw.ConstraintError):
         schedules.create(db, replace(DAILY, id="sch_2", name="hourly"))
     schedules.pause_all(db)
-    assert (schedules.find(db, "hourly").status, timers.first_due(db)) == (ScheduleStatus.PAUSED, None)
+    paused = replace(changed, status=ScheduleStatus.PAUSED)
+    assert (schedules.find(db, "hourly"), timers.first_due(db)) == ((paused, None), None)
     timers.put(db, TimerRow(schedules.TIMER, DAILY.id, LATER, LATER))
     schedules.delete(db, DAILY.id)
     assert timers.first_due(db) is None

@@ -37,7 +37,7 @@ def test_what_is_not_there(global_db: Connection) -> None:
         lambda: users.find(global_db, "x"),
         lambda: users.set_disabled(global_db, "x", None, LATER),
     ):
-        with pytest.raises(RowNotFound):
+        with pytest.raises(RowNotFound, match="there is no user x"):
             act()
 
 

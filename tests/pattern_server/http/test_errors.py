@@ -17,7 +17,7 @@ from starlette.responses import Response
 import pattern_core
 import pattern_db
 import pattern_server
-from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
+from pattern_core.errors import InvalidInput, Overloaded, PatternError, Unavailable
 from pattern_db.errors import DatabaseError, DiskFull
 from pattern_server.http.errors import STATUS, of_error, of_framework, of_validation, problem, status_of
 
@@ -48,24 +48,6 @@ def told(answer: Response) -> dict[str, Any]:
 def test_every_code_has_a_status() -> None:
     missing = {code for code in codes() if status_of(code) == 500 and code not in STATUS} - NOT_OF_REQUESTS
     assert not missing, f"add {sorted(missing)} to STATUS in pattern_server/http/errors.py"
-
-
-def test_statuses_are_http() -> None:
-    assert all(400 <= status <= 599 for status in STATUS.values())
-    assert status_of("model_refused") == 502
-
-
-def test_an_expected_failure_tells_its_words_and_details() -> None:
-    answer = of_error(NotFound("there is no block 'x'", labels=["human"]))
-    assert answer.status_code == 404
-    assert told(answer) == {
-        "type": "about:blank",
-        "title": "Not Found",
-        "status": 404,
-        "detail": "there is no block 'x'",
-        "code": "not_found",
-        "labels": ["human"],
-    }
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from pattern_server import accounts
 from pattern_server.http import REAUTHENTICATE, sse
 from pattern_server.http.sse import EventStream, encode, place_of
 from tests.pattern_server.place import Place, client_of, read_events
+from tests.support import until
 
 
 def test_an_event_is_one_frame() -> None:
@@ -227,6 +228,4 @@ async def test_readers_that_leave_leave_nothing_behind(place: Place) -> None:
     for _ in range(3):
         await place.events("/constellations/home/events", most=1)
     slot = place.parts.state.supervisor._slots[c]
-    with trio.fail_after(60):
-        while slot.users:
-            await trio.sleep(0.01)
+    await until(lambda: not slot.users)

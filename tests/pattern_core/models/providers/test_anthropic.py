@@ -8,6 +8,7 @@ import pytest
 from pattern_core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.model import ModelRequest, ReasoningEffort, ToolSpec, Usage
 from pattern_core.models.providers.anthropic import MessageDecoder, encode
+from pattern_core.models.providers.encoding import JsonObject
 from tests.pattern_core.models.providers.rig import ANTHROPIC, CONVERSATION
 
 REQUEST, RICH = ANTHROPIC.request, ANTHROPIC.reply
@@ -219,6 +220,6 @@ def test_thoughts_of_which_nothing_came_are_left_out() -> None:
 
 def test_usage_without_a_cache_counts_all_input_once() -> None:
     decoder = MessageDecoder(ANTHROPIC.request, "anthropic")
-    decoder.whole({"content": [], "usage": {"input_tokens": 5, "output_tokens": 2}})
+    decoder.whole(JsonObject(content=[], usage={"input_tokens": 5, "output_tokens": 2}))
     reply = decoder.reply(None)
     assert (reply.usage, reply.finish_reason) == (Usage(input_tokens=5, output_tokens=2), "stop")

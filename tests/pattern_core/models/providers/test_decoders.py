@@ -23,7 +23,7 @@ from pattern_core.models.providers.draft import (
     loads,
     tool_call,
 )
-from pattern_core.models.providers.encoding import as_count, as_dict, as_str, json_object, valid_unicode
+from pattern_core.models.providers.encoding import JsonObject, valid_unicode
 from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.testing import says
 from tests.pattern_core.models.providers.rig import GOOGLE, Vendor, every
@@ -296,11 +296,15 @@ def test_any_text_gives_a_call_that_can_be_stored(raw: str) -> None:
 
 
 def test_what_is_no_json_object_counts_as_an_empty_one() -> None:
-    assert json_object('{"id": "x"}') == {"id": "x"}
-    assert [json_object(text) for text in (None, "", "[1]", "{", "[" * 100_000)] == [{}] * 5
+    assert JsonObject.parse('{"id": "x"}') == {"id": "x"}
+    assert [JsonObject.parse(text) for text in (None, "", "[1]", "{", "[" * 100_000)] == [{}] * 5
 
 
 def test_optional_values() -> None:
-    assert (as_dict({"a": 1}), as_dict(None), as_dict([])) == ({"a": 1}, {}, {})
-    assert (as_str("a"), as_str(None), as_str(3)) == ("a", "", "")
-    assert [as_count(value) for value in (3, 0, -1, True, 1.5, "3", None, 1 << 60)] == [3, 0, *[None] * 6]
+    said = JsonObject.of({"a": 1, "b": "x", "c": {"d": 2}, "e": [{"f": 3}, None], "g": None})
+    assert JsonObject.of(None) == JsonObject.of([]) == {}
+    assert [said.text(name) for name in "abgx"] == ["", "x", "", ""]
+    assert [said.nested(name) for name in "acgx"] == [{}, {"d": 2}, {}, {}]
+    assert [said.listed(name) for name in "aegx"] == [[], [{"f": 3}, {}], [], []]
+    counts = [JsonObject(n=value).count("n") for value in (3, 0, -1, True, 1.5, "3", None, 1 << 60)]
+    assert counts == [3, 0, *[None] * 6]

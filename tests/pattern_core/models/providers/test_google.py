@@ -7,6 +7,7 @@ import pytest
 from pattern_core.messages import Message, Reasoning, Text, ToolCall, user
 from pattern_core.models.model import ModelReply, ModelRequest, ToolSpec, Usage
 from pattern_core.models.providers.draft import StreamEvent
+from pattern_core.models.providers.encoding import JsonObject
 from pattern_core.models.providers.exchange import EventDecoder
 from pattern_core.models.providers.google import GeminiDecoder
 from pattern_core.testing import says
@@ -183,5 +184,5 @@ def test_signatures_are_kept_and_replayed_and_no_other_vendors() -> None:
 
 def test_a_document_instead_of_a_stream() -> None:
     decoder = GeminiDecoder(REQUEST, "google")
-    decoder.whole(chunk({"text": "hi"}, finish="STOP"))
+    decoder.whole(JsonObject(chunk({"text": "hi"}, finish="STOP")))
     assert decoder.reply("r").parts == says("hi").parts

@@ -8,6 +8,7 @@ import pytest
 from pattern_core.messages import Message, Reasoning, Text, ToolCall, ToolResult, user
 from pattern_core.models.model import ModelReply, ModelRequest, ReasoningEffort, ToolSpec
 from pattern_core.models.providers.draft import StreamEvent
+from pattern_core.models.providers.encoding import JsonObject
 from pattern_core.models.providers.openai_responses import ResponseDecoder, encode_response, needs_responses, sampling
 from pattern_core.testing.wire_openai import ending
 from tests.pattern_core.models.providers.rig import RESPONSES
@@ -27,7 +28,7 @@ def test_a_document_and_items_of_which_no_pieces_came() -> None:
     assert decoded(whole) == RICH
     assert isinstance(whole["response"], dict)
     document = ResponseDecoder(REQUEST, "openai")
-    document.whole(whole["response"])
+    document.whole(JsonObject(whole["response"]))
     assert document.reply(None) == RICH
     item = whole["response"]["output"][2]
     assert (

@@ -1,18 +1,88 @@
-"""The vendors' stand-ins: streams as the vendors' references show them, and refusals by the vendors' own rules."""
+"""Stand-ins behave: a scripted model, a server that plays a script, and the vendors' servers, with streams as the
+vendors' references show them and refusals by the vendors' own rules.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
+import trio
 
-from pattern_core.messages import Reasoning, ToolResult
-from pattern_core.models.model import Usage
-from pattern_core.testing import calls, says, together, wire_anthropic, wire_google, wire_openai
-from pattern_core.testing.wire import Play, Scripted
+from pattern_core.messages import Reasoning, ToolCall, ToolResult, user
+from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
+from pattern_core.testing import ScriptedProvider, calls, says, together, wire_anthropic, wire_google, wire_openai
+from pattern_core.testing.wire import Play, Scripted, WireServer, document
+
+
+async def ask(provider: ScriptedProvider, text: str = "hello") -> ModelReply:
+    async def on_delta(delta: Delta) -> None:
+        """Show nothing."""
+
+    return await provider.ask(ModelRequest(model="any", system=(), messages=[user(text)]), on_delta)
+
+
+async def test_a_question_beyond_the_script_is_a_bug_of_the_test() -> None:
+    provider = ScriptedProvider()
+    with pytest.raises(AssertionError, match=r"no answer to question 1 .*hello"):
+        await ask(provider)
+    assert provider.asked == 1
+
+
+async def test_tool_calls_get_ids_that_repeat_for_the_same_question_only() -> None:
+    search = together(calls("search", {"query": "tea"}), calls("search", {"query": "cake"}))
+    first, again, other = [await ask(ScriptedProvider([search]), text) for text in ("hello", "hello", "else")]
+    ids = [part.call_id for reply in (first, other) for part in reply.parts if isinstance(part, ToolCall)]
+    assert first == again
+    assert len(set(ids)) == 4
+    given = await ask(ScriptedProvider([calls("search", call_id="mine")]))
+    assert given.parts == (ToolCall(call_id="mine", tool="search"),)
+
+
+async def test_it_plays_its_script_and_then_the_rest() -> None:
+    async with (
+        WireServer(
+            [lambda request: document({"path": request.path}, status=503)], otherwise=Play(chunks=(b"more",))
+        ) as server,
+        httpx2.AsyncClient(timeout=60) as client,
+    ):
+        first = await client.post(f"{server.url}/one", json={"q": "ż"})
+        assert (first.status_code, first.json()) == (503, {"path": "/one"})
+        assert [(await client.get(server.url)).text for _ in range(2)] == ["more", "more"]
+        assert server.requests[0].json() == {"q": "ż"}
+        assert [request.method for request in server.requests] == ["POST", "GET", "GET"]
+        for exchange in server.exchanges:
+            await exchange.finished.wait()
+            assert not exchange.client_gone.is_set()
+
+
+async def test_closes_its_connections_at_the_end() -> None:
+    async with WireServer([Play(never_answers=True)]) as server:
+        stream = await trio.open_tcp_stream("127.0.0.1", server.port)
+        await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
+        await server.arrived()
+    with trio.fail_after(60):
+        with suppress(trio.BrokenResourceError):
+            assert await stream.receive_some(1) == b""
+    await stream.aclose()
+    assert server.open_connections == 0
+
+
+async def test_errors_of_the_context_come_out_bare() -> None:
+    with pytest.raises(KeyError):
+        async with WireServer():
+            raise KeyError
+    with trio.move_on_after(0.01) as scope:
+        async with WireServer():
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+
+
+# Vendors
 
 REPLY = together(
     says("hello you", usage=Usage(input_tokens=7, output_tokens=3, cached_tokens=2)),

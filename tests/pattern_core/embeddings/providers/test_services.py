@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 
 from pattern_core.embeddings.embedder import TEXTS_MAX, Embedder, EmbedderUnavailable, TextsRefused
 from pattern_core.embeddings.providers.deterministic import hashed_words
-from pattern_core.embeddings.providers.remote import RemoteEmbedder, unit_vector
-from pattern_core.embeddings.providers.services import make_google, make_ollama, make_openai, openai
+from pattern_core.embeddings.providers.services import (
+    RemoteEmbedder,
+    make_google,
+    make_ollama,
+    make_openai,
+    openai,
+    unit_vector,
+)
 from pattern_core.embeddings.settings import EmbedderSettings, Purpose
 from pattern_core.models.providers.draft import Malformed
 from pattern_core.models.providers.settings import Secret
