@@ -12,7 +12,7 @@ import click
 
 from pattern_core.budgets.budget import dollars
 from pattern_server.cli.client import Json, json_or_words
-from pattern_server.cli.command import Home, PlainGroup, in_constellation, json_of, yes_option
+from pattern_server.cli.command import Home, PlainGroup, json_of, yes_option
 from pattern_server.cli.names import AGENT
 from pattern_server.cli.output import Output
 from pattern_server.cli.tools import PROFILES, in_profile
@@ -24,35 +24,29 @@ CONFIG_HELP = (
     "A setting, such as limits.steps=20, context_window=32000 or compaction.type=truncate. VALUE is JSON or plain text;"
     " KEY= removes the setting. Repeatable."
 )
+TOOL_HELP = "A tool, instead of the default ones; repeatable."
+PROVIDER_HELP = "anthropic, openai, google, embedded, or a name from pattern.toml."
+INSTRUCTIONS_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+# Options that replace a field of an agent, in the order in which changes are reported.
+WHOLE_FIELDS = ("description", "model_provider", "model_name", "system_prompt", "enabled_tools", "tool_rules", "force")
 RULES_HELP = "Its tool rules: a JSON list, or a file with one; '[]' for none. See also `pattern rule add`."
 
-
-@click.group(cls=PlainGroup)
-def agent() -> None:
-    """Agents, each with instructions, a model, tools and memory."""
+agent = PlainGroup("agent", help="Agents, each with instructions, a model, tools and memory.")
 
 
 def fields(function: F) -> F:
     """Add the options that describe an agent, for `create` and `edit`."""
     for option in (
         click.option("--force", is_flag=True, help="Accept a provider that is not configured yet."),
-        click.option("--rules", metavar="FILE|JSON", help=RULES_HELP),
+        click.option("--rules", "tool_rules", metavar="FILE|JSON", help=RULES_HELP),
         click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
-        click.option(
-            "--tool", "tools", multiple=True, metavar="NAME", help="A tool, instead of the default ones; repeatable."
-        ),
+        click.option("--tool", "enabled_tools", multiple=True, metavar="NAME", help=TOOL_HELP),
         click.option("--drop-tool", "dropped", multiple=True, metavar="NAME", help="Remove a tool; repeatable."),
         click.option("--add-tool", "added", multiple=True, metavar="NAME", help="Add a tool; repeatable."),
-        click.option(
-            "--instructions-file",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="A file with its instructions.",
-        ),
-        click.option("--instructions", metavar="TEXT", help="Its instructions (the system prompt)."),
-        click.option("--model", metavar="NAME", help="The model's name at its provider."),
-        click.option(
-            "--provider", metavar="NAME", help="anthropic, openai, google, embedded, or a name from pattern.toml."
-        ),
+        click.option("--instructions-file", type=INSTRUCTIONS_FILE, help="A file with its instructions."),
+        click.option("--instructions", "system_prompt", metavar="TEXT", help="Its instructions (the system prompt)."),
+        click.option("--model", "model_name", metavar="NAME", help="The model's name at its provider."),
+        click.option("--provider", "model_provider", metavar="NAME", help=PROVIDER_HELP),
         click.option("--description", metavar="TEXT", help="Its purpose, in a sentence."),
     ):
         function = option(function)
@@ -71,15 +65,14 @@ def block_of(text: str) -> Json:
     return {"label": label.strip(), "content": content}
 
 
-@agent.command("create", epilog='Example: pattern agent create ada --instructions "Be brief."')
+@agent.add("create", 'ada --instructions "Be brief."')
 @click.argument("name")
 @fields
 @click.option("--memory", multiple=True, metavar="LABEL=TEXT", help="An initial memory block; repeatable.")
-@in_constellation
 async def create(home: Home, output: Output, name: str, memory: tuple[str, ...], **given: Any) -> None:
     """Create an agent called NAME."""
     usual = {"config": {}, "enabled_tools": ["auto"]}
-    body = {"name": name, **body_of(**given), **changes_of(usual, await _tools(home, given), **given)}
+    body = {"name": name, **body_of(given), **changes_of(usual, await _tools(home, given), given)}
     if memory:
         body["memory"] = [block_of(text) for text in memory]
     made = await home.call("POST", "agents", body=body)
@@ -109,17 +102,15 @@ def note_warnings(output: Output, agent: Json) -> None:
         output.note(f"Note: {warning}.")
 
 
-@agent.command("list", epilog="Example: pattern agent list")
-@in_constellation
+@agent.add("list")
 async def list_all(home: Home, output: Output) -> None:
     """List the agents of a constellation."""
     rows = await home.pages("agents")
     output.table(COLUMNS, rows, empty=f"There are no agents yet. Create one: pattern agent create NAME -c {home.name}")
 
 
-@agent.command("show", epilog="Example: pattern agent show ada")
+@agent.add("show", "ada")
 @click.argument("name", type=AGENT)
-@in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
     """Show an agent with its settings and its model."""
     found, facts = await home.get("agents", name), await home.get("agents", name, "model")
@@ -136,14 +127,13 @@ async def show(home: Home, output: Output, name: str) -> None:
     note_warnings(output, found)
 
 
-@agent.command("edit", epilog="Example: pattern agent edit ada --set limits.steps=20 --add-tool calculator")
+@agent.add("edit", "ada --set limits.steps=20 --add-tool calculator")
 @click.argument("name", type=AGENT)
 @click.option("--name", "new_name", metavar="NAME", help="A new name.")
 @fields
-@in_constellation
 async def edit(home: Home, output: Output, name: str, new_name: str | None, **given: Any) -> None:
     """Change an agent. Settings that are not given stay the same."""
-    body = body_of(**given)
+    body = body_of(given)
     if new_name is not None:
         body["name"] = new_name
     if not (body.keys() - {"force"} or given["settings"] or given["added"] or given["dropped"]):
@@ -152,28 +142,26 @@ async def edit(home: Home, output: Output, name: str, new_name: str | None, **gi
     there = await _tools(home, given)
 
     def changes(found: Json) -> Json:
-        body.update(changes_of(found, there, **given))
+        body.update(changes_of(found, there, given))
         return body
 
-    changed = await home.api.change(home.at("agents", name), changes)
+    changed = await home.change("agents", name, by=changes)
     output.result(
         changed, f"Changed {changed['name']}: {', '.join(name.replace('_', ' ') for name in body if name != 'force')}."
     )
     await _warn(home, output, changed)
 
 
-@agent.command("archive", epilog="Example: pattern agent archive ada")
+@agent.add("archive", "ada")
 @click.argument("name", type=AGENT)
-@in_constellation
 async def archive(home: Home, output: Output, name: str) -> None:
     """Archive an agent. Its data is kept; it stops answering."""
     changed = await home.call("PATCH", "agents", name, body={"status": "archived"})
     output.result(changed, f"Archived {changed['name']}.")
 
 
-@agent.command("compact", epilog="Example: pattern agent compact ada")
+@agent.add("compact", "ada")
 @click.argument("name", type=AGENT)
-@in_constellation
 async def compact(home: Home, output: Output, name: str) -> None:
     """Replace the older part of the conversation by a summary in the prompt. Nothing is deleted."""
     made = await home.call("POST", "agents", name, "compact")
@@ -189,10 +177,9 @@ async def compact(home: Home, output: Output, name: str) -> None:
         output.note(f"No summary was written: {made['trouble'].removesuffix('.')}.")
 
 
-@agent.command("delete", epilog="Example: pattern agent delete ada")
+@agent.add("delete", "ada")
 @click.argument("name", type=AGENT)
 @yes_option
-@in_constellation
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     """Delete an agent with its messages and its memory."""
     found = await home.get("agents", name)
@@ -201,53 +188,28 @@ async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")
 
 
-def body_of(
-    *,
-    description: str | None,
-    provider: str | None,
-    model: str | None,
-    instructions: str | None,
-    instructions_file: Path | None,
-    tools: tuple[str, ...],
-    rules: str | None,
-    force: bool,
-    **changes: Any,
-) -> Json:
-    """Return the fields that were given completely, under the API's names; `changes_of` has the others.
+def body_of(given: Json) -> Json:
+    """Return the fields that were given completely; `changes_of` has the others.
 
     Raises:
         click.UsageError: the instructions or the tools were given twice, the instructions' file is empty, or the rules
             cannot be read.
     """
-    if tools and (changes["added"] or changes["dropped"]):
+    body = {name: given[name] for name in WHOLE_FIELDS if given[name] not in (None, (), False)}
+    if "enabled_tools" in body and (given["added"] or given["dropped"]):
         raise click.UsageError("--tool excludes --add-tool and --drop-tool. It names all tools; they change some.")
-    if instructions is not None and instructions_file is not None:
-        raise click.UsageError("Use --instructions or --instructions-file, not both.")
-    if instructions_file is not None:
-        instructions = instructions_file.read_text(encoding="utf-8")
-        if not instructions.strip():
-            raise click.UsageError(f"{instructions_file} is empty. For no instructions, use --instructions ''.")
-    given = {
-        "description": description,
-        "model_provider": provider,
-        "model_name": model,
-        "system_prompt": instructions,
-        "enabled_tools": list(tools) or None,
-        "tool_rules": None if rules is None else json_of("--rules", rules),
-        "force": force or None,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    if (file := given["instructions_file"]) is not None:
+        if "system_prompt" in body:
+            raise click.UsageError("Use --instructions or --instructions-file, not both.")
+        body["system_prompt"] = file.read_text(encoding="utf-8")
+        if not body["system_prompt"].strip():
+            raise click.UsageError(f"{file} is empty. For no instructions, use --instructions ''.")
+    if "tool_rules" in body:
+        body["tool_rules"] = json_of("--rules", body["tool_rules"])
+    return body
 
 
-def changes_of(
-    found: Json,
-    there: Sequence[Json],
-    *,
-    settings: tuple[str, ...],
-    added: Sequence[str],
-    dropped: Sequence[str],
-    **_whole: Any,
-) -> Json:
+def changes_of(found: Json, there: Sequence[Json], given: Json) -> Json:
     """Return the fields that --set, --add-tool and --drop-tool change in an agent as it was `found`; `there` are the
     available tools.
 
@@ -255,10 +217,10 @@ def changes_of(
         click.UsageError: as `changed_config` and `changed_tools`.
     """
     changed: Json = {}
-    if settings:
-        changed["config"] = changed_config(found["config"], settings)
-    if added or dropped:
-        changed["enabled_tools"] = changed_tools(found["enabled_tools"], added, dropped, there)
+    if given["settings"]:
+        changed["config"] = changed_config(found["config"], given["settings"])
+    if given["added"] or given["dropped"]:
+        changed["enabled_tools"] = changed_tools(found["enabled_tools"], given["added"], given["dropped"], there)
     return changed
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, in_constellation
+from pattern_server.cli.command import Home, PlainGroup
 from pattern_server.cli.names import Named
 from pattern_server.cli.output import Output, cut, in_line, when
 
@@ -22,15 +22,11 @@ REQUEST_CHARS_MAX = 200  # shown of a request that has no words of its own
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
-
-@click.group(cls=PlainGroup)
-def approvals() -> None:
-    """Approvals: what an agent may only do if a person agrees."""
+approvals = PlainGroup("approvals", help="Approvals: what an agent may only do if a person agrees.")
 
 
-@approvals.command("list", epilog="Example: pattern approvals list")
+@approvals.add("list")
 @click.option("--all", "is_all", is_flag=True, help="Also what was answered or has expired.")
-@in_constellation
 async def list_all(home: Home, output: Output, is_all: bool) -> None:
     """List what waits for an answer, newest first."""
     found = await home.pages("approvals", status="all" if is_all else "pending")
@@ -57,9 +53,8 @@ def _has_value(value: object) -> bool:
     return value not in (None, "", {}, [])
 
 
-@approvals.command("show", epilog="Example: pattern approvals show apr_01k")
+@approvals.add("show", "apr_01k")
 @click.argument("id_", metavar="ID", type=APPROVAL)
-@in_constellation
 async def show(home: Home, output: Output, id_: str) -> None:
     """Show one question with all that would be done."""
     found = await home.get("approvals", id_)
@@ -98,13 +93,12 @@ class Duration(click.ParamType[float]):
         return float(found[1]) * _UNITS_S[found[2] or "s"]
 
 
-@approvals.command("approve", epilog="Example: pattern approvals approve apr_01k --for 30m")
+@approvals.add("approve", "apr_01k --for 30m")
 @click.argument("id_", metavar="ID", type=APPROVAL)
 @click.option("--same", is_flag=True, help="From now on also without asking, for the same arguments.")
 @click.option("--always", is_flag=True, help="From now on also without asking, whatever the arguments.")
 @click.option("--for", "seconds", type=Duration(), help="… only for this long: 90s, 30m, 2h, 7d.")
 @click.option("--arguments", help="Run it with these arguments instead, a JSON object.")
-@in_constellation
 async def approve(
     home: Home, output: Output, id_: str, same: bool, always: bool, seconds: float | None, arguments: str | None
 ) -> None:
@@ -130,10 +124,9 @@ def _object(text: str) -> Json:
     return value
 
 
-@approvals.command("deny", epilog='Example: pattern approvals deny apr_01k --reason "Too expensive."')
+@approvals.add("deny", 'apr_01k --reason "Too expensive."')
 @click.argument("id_", metavar="ID", type=APPROVAL)
 @click.option("--reason", help="Why; the agent sees it.")
-@in_constellation
 async def deny(home: Home, output: Output, id_: str, reason: str | None) -> None:
     """Refuse: nothing is done."""
     await _answer(home, output, id_, {"decision": "deny", **({"reason": reason} if reason else {})})
@@ -147,8 +140,7 @@ async def _answer(home: Home, output: Output, id_: str, body: Json) -> None:
     output.result(answered, said if said.startswith(done) else f"{done}: {said}")
 
 
-@approvals.command("grants", epilog="Example: pattern approvals grants")
-@in_constellation
+@approvals.add("grants")
 async def grants(home: Home, output: Output) -> None:
     """List what agents may do without asking again."""
     found = await home.pages("grants")
@@ -165,9 +157,8 @@ async def grants(home: Home, output: Output) -> None:
     output.table(GRANT_COLUMNS, found, empty="Nothing: every question is asked.", shown=row)
 
 
-@approvals.command("revoke", epilog="Example: pattern approvals revoke cgr_01k")
+@approvals.add("revoke", "cgr_01k")
 @click.argument("id_", metavar="ID", type=Named("constellations/{constellation}/grants", field="id"))
-@in_constellation
 async def revoke(home: Home, output: Output, id_: str) -> None:
     """Revoke a consent that holds: the agent asks again."""
     await home.call("DELETE", "grants", id_)

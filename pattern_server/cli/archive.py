@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, agent_option, in_constellation, piped, yes_option
+from pattern_server.cli.command import Home, PlainGroup, agent_option, piped, yes_option
 from pattern_server.cli.names import Named
 from pattern_server.cli.output import Output, cut, in_line, when
 from pattern_server.cli.search import mode_of
@@ -22,32 +22,29 @@ tags_option = click.option("--tag", "tags", multiple=True, metavar="TAG", help="
 force_option = click.option("--force", is_flag=True, help="Store it even if an entry says nearly the same.")
 
 
-@click.group(cls=PlainGroup)
-def archive() -> None:
-    """The archive: long-term entries outside the prompt. They are superseded when no longer true, not overwritten.
+archive = PlainGroup(
+    "archive",
+    help="The archive: long-term entries outside the prompt. They are superseded when no longer true, not"
+    " overwritten.\n\nThe archive of the whole constellation is that of the agent _constellation_.",
+)
 
-    The archive of the whole constellation is that of the agent _constellation_.
-    """
 
-
-@archive.command("add", epilog='Example: pattern archive add "Ruth moved to Lisbon." -a ada --tag people')
+@archive.add("add", '"Ruth moved to Lisbon." -a ada --tag people')
 @click.argument("content", required=False)
 @agent_option
 @tags_option
 @force_option
-@in_constellation
 async def add(home: Home, output: Output, content: str | None, agent: str, tags: tuple[str, ...], force: bool) -> None:
     """Store CONTENT, or the standard input, as an entry."""
     entry = await _store(home, agent, content=content, tags=tags, force=force)
     output.result(entry, f"Stored as {entry['id']}." if entry["is_new"] else f"Already stored as {entry['id']}.")
 
 
-@archive.command("list", epilog="Example: pattern archive list -a ada --tag people")
+@archive.add("list", "-a ada --tag people")
 @agent_option
 @click.option("--tag", metavar="TAG", help="Only entries with this tag.")
 @click.option("--all", "is_all", is_flag=True, help="Include superseded and ended entries.")
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="How many entries.")
-@in_constellation
 async def list_all(home: Home, output: Output, agent: str, tag: str | None, is_all: bool, limit: int) -> None:
     """List entries, newest first."""
     entries = await home.pages("agents", agent, "archival", most=limit, tag=tag, include_superseded=is_all)
@@ -55,20 +52,18 @@ async def list_all(home: Home, output: Output, agent: str, tag: str | None, is_a
     output.table(COLUMNS, entries, empty=empty, shown=_row)
 
 
-@archive.command("show", epilog="Example: pattern archive show arch_01k -a ada")
+@archive.add("show", "arch_01k -a ada")
 @click.argument("entry_id", metavar="ID", type=ENTRY)
 @agent_option
-@in_constellation
 async def show(home: Home, output: Output, entry_id: str, agent: str) -> None:
     """Show the entry ID with its details."""
     output.record(await home.get("agents", agent, "archival", entry_id))
 
 
-@archive.command("search", epilog="Example: pattern archive search Lisbon -a ada")
+@archive.add("search", "Lisbon -a ada")
 @click.argument("query", nargs=-1, required=True)
 @agent_option
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=10, show_default=True, help="How many entries.")
-@in_constellation
 async def search(home: Home, output: Output, query: tuple[str, ...], agent: str, limit: int) -> None:
     """Find entries by QUERY, best first. To search everything, see `pattern search`."""
     body: Json = {"query": " ".join(query), "kinds": ["archival"], "agents": [agent], "limit": limit}
@@ -78,34 +73,31 @@ async def search(home: Home, output: Output, query: tuple[str, ...], agent: str,
     output.table(("id", "stored=created_at?", "text*"), hits, empty="Nothing was found.", data=answer)
 
 
-@archive.command("history", epilog="Example: pattern archive history arch_01k -a ada")
+@archive.add("history", "arch_01k -a ada")
 @click.argument("entry_id", metavar="ID", type=ENTRY)
 @agent_option
-@in_constellation
 async def history(home: Home, output: Output, entry_id: str, agent: str) -> None:
     """Show what the entry ID superseded, and what superseded it; oldest first."""
     entries = (await home.get("agents", agent, "archival", entry_id, "history"))["items"]
     output.table(("id", "stored=created_at?", "until?", "text*"), entries, empty="Nothing was found.", shown=_row)
 
 
-@archive.command("supersede", epilog='Example: pattern archive supersede arch_01k "Ruth moved to Porto." -a ada')
+@archive.add("supersede", 'arch_01k "Ruth moved to Porto." -a ada')
 @click.argument("entry_id", metavar="ID", type=ENTRY)
 @click.argument("content", required=False)
 @agent_option
 @tags_option
 @force_option
-@in_constellation
 async def supersede(home: Home, output: Output, entry_id: str, agent: str, **given: Any) -> None:
     """Replace the entry ID by CONTENT, or the standard input. The old entry stays in the history."""
     entry = await _store(home, agent, entry_id, "supersede", **given)
     output.result(entry, f"{entry['id']} supersedes {entry_id}.")
 
 
-@archive.command("tag", epilog="Example: pattern archive tag arch_01k people family -a ada")
+@archive.add("tag", "arch_01k people family -a ada")
 @click.argument("entry_id", metavar="ID", type=ENTRY)
 @click.argument("tags", nargs=-1)
 @agent_option
-@in_constellation
 async def tag(home: Home, output: Output, entry_id: str, tags: tuple[str, ...], agent: str) -> None:
     """Set the TAGS of the entry ID; without any, remove them all."""
     entry = await home.call("PATCH", "agents", agent, "archival", entry_id, body={"tags": list(tags)})
@@ -113,11 +105,10 @@ async def tag(home: Home, output: Output, entry_id: str, tags: tuple[str, ...], 
     output.result(entry, f"{entry['id']} has {has}.")
 
 
-@archive.command("delete", epilog="Example: pattern archive delete arch_01k -a ada")
+@archive.add("delete", "arch_01k -a ada")
 @click.argument("entry_id", metavar="ID", type=ENTRY)
 @agent_option
 @yes_option
-@in_constellation
 async def delete(home: Home, output: Output, entry_id: str, agent: str, yes: bool) -> None:
     """Delete the entry ID permanently. If it is only no longer true, supersede it instead."""
     entry = await home.get("agents", agent, "archival", entry_id)

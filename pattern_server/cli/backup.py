@@ -11,7 +11,7 @@ import trio
 
 from pattern_core.errors import Conflict, InvalidInput, PatternError
 from pattern_db import files
-from pattern_server.cli.client import Api, Json, path
+from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, connected, creating
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import DONE, SKIPPED, Output
@@ -37,7 +37,7 @@ async def back_up(api: Api, constellation: str | None, target: Path, *, overwrit
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
     route = ("backup",) if constellation is None else ("constellations", constellation, "backup")
-    made = await api.call("POST", path(*route))
+    made = await api.call("POST", *route)
     await trio.to_thread.run_sync(partial(_take, Path(made["path"]), target, str(made["sha256"])))
     copied = {"file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
     return copied if constellation is None else {"constellation": constellation, **copied}
@@ -62,7 +62,7 @@ async def restore_file(api: Api, file: Path, name: str | None, *, migrate: bool 
         ServerFailed: the file is not a valid backup, or the name is taken.
     """
     body = {"file": str(file.resolve()), "name": name or file.name.split(".")[0], "migrate": migrate}
-    return await api.call("POST", path("constellations", "restore"), body=body)
+    return await api.call("POST", "constellations", "restore", body=body)
 
 
 @click.command(epilog="Example: pattern backup -c home -o home.db")
@@ -96,7 +96,7 @@ async def backup(
 async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> ExitCode:
     if folder.exists() and not folder.is_dir():
         raise InvalidInput(f"{folder} is a file. With --all, -o names a folder")
-    rows = await api.pages(path("constellations"))
+    rows = await api.pages("constellations")
     wanted: list[tuple[str | None, str, str]] = [(None, "users and tokens", "global.db")]
     # The id keeps apart what two owners gave the same name.
     wanted += [(row["id"], row["name"], f"{row['name']}.{row['id']}.db") for row in rows]

@@ -167,7 +167,7 @@ async def _on_screen(talk: Talk) -> ExitCode:
 class SentMessage:
     """A message on its way: its turn and the last event that was shown of it, once they are known."""
 
-    where: str
+    where: Sequence[str]
     body: Json
     key: str
     screen: Screen
@@ -232,7 +232,7 @@ class Talk:
         screen = Screen(self.sink_of(self.agent), has_footer=self.is_conversation)
         if not self.open:
             screen.sink.phase("sending")
-        return await self._follow(SentMessage(self.home.at(self.kind, self.agent, "messages"), body, key, screen))
+        return await self._follow(SentMessage((self.kind, self.agent, "messages"), body, key, screen))
 
     async def stop(self) -> None:
         """Stop the oldest running turn, as soon as its id is known; the second time, only stop waiting for it."""
@@ -264,7 +264,7 @@ class Talk:
         self.open.append(sent)
         try:
             with sent.scope:
-                is_streamed = not sent.key or (self.home.api.streams and not self.output.is_json)
+                is_streamed = not sent.key or (self.home.streams and not self.output.is_json)
                 return await (self._listen(sent) if is_streamed else self._await(sent))
         except KeyboardInterrupt:
             with trio.CancelScope(shield=True):
@@ -304,12 +304,12 @@ class Talk:
                 raise lost
             sent.screen.sink.phase("the connection was lost, reconnecting")
             await trio.sleep(RECONNECT_EVERY_S)
-            self.home.api.find_again()
+            self.home.find_again()
 
     def _stream(self, sent: SentMessage) -> AbstractAsyncContextManager[Events]:
         if sent.turn_id:
-            return self.home.api.events(self.home.at("turns", sent.turn_id, "events"), after=sent.seq)
-        return self.home.api.events(sent.where, body=sent.body, key=sent.key)
+            return self.home.events("turns", sent.turn_id, "events", after=sent.seq)
+        return self.home.events(*sent.where, body=sent.body, key=sent.key)
 
     async def _take(self, sent: SentMessage, event: ServerEvent) -> ExitCode:
         """Show one event of a turn; return an exit code if it is the last one to wait for."""
@@ -353,15 +353,15 @@ class Talk:
         label, version = str(data["label"]), int(data["version"])
         self._changed = label, str(data["by"])
         try:
-            where = self.home.at("agents", str(data["agent_id"]), "memory", label, "diff")
-            found = await self.home.api.get(where, **{"from": version - 1, "to": version})
+            where = ("agents", str(data["agent_id"]), "memory", label, "diff")
+            found = await self.home.get(*where, **{"from": version - 1, "to": version})
             sent.screen.changed(label, found["diff"])
         except ServerFailed:  # it was deleted or renamed since
             sent.screen.sink.note(f"{label}  {'deleted' if data.get('deleted') else 'changed'}", "dim")
 
     async def _await(self, sent: SentMessage) -> ExitCode:
         """Send a message where nothing can be streamed, and show its turn when that has ended."""
-        send = partial(self.home.api.call, "POST", sent.where, body=sent.body)
+        send = partial(self.home.call, "POST", *sent.where, body=sent.body)
         # Accepted first, so that the turn can be stopped.
         accepted = await send(headers={"Idempotency-Key": sent.key, "Prefer": "respond-async"})
         await self._known(sent, accepted["turn_id"])
@@ -534,7 +534,7 @@ class Talk:
         for turn_id in dict.fromkeys(str(turn_of(request)) for request in answered if "tool" in request):
             screen = Screen(self.sink_of(self.agent), has_footer=True)
             seq = self._waiting.pop(turn_id, 0)  # all of it, if it was asked before this conversation
-            await self._follow(SentMessage("", {}, "", screen, turn_id=turn_id, seq=seq))
+            await self._follow(SentMessage((), {}, "", screen, turn_id=turn_id, seq=seq))
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

@@ -21,7 +21,6 @@ from pattern_server.cli.client import (
     RunningServer,
     ServerUnreachable,
     connection,
-    path,
     running_server,
 )
 from pattern_server.cli.output import Output
@@ -171,10 +170,10 @@ async def _is_in_use(host: str, port: int) -> bool:
 
 async def first_agent(api: Api) -> bool:
     """Create `home` with the agent `ada` where there is no constellation; return whether there was none."""
-    if await api.pages(path("constellations"), most=1):
+    if await api.pages("constellations", most=1):
         return False
-    await api.call("POST", path("constellations"), body={"name": HOME})
-    await api.call("POST", path("constellations", HOME, "agents"), body={"name": FIRST_AGENT})
+    await api.call("POST", "constellations", body={"name": HOME})
+    await api.call("POST", "constellations", HOME, "agents", body={"name": FIRST_AGENT})
     return True
 
 

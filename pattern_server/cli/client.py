@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from ipaddress import ip_address
@@ -98,128 +98,120 @@ def json_or_words(text: str) -> Any:
         return text
 
 
-def path(*parts: str) -> str:
-    """Return a path of the API from its parts, each escaped: `path("constellations", "home")`."""
-    return API + "".join("/" + quote(part, safe=":@") for part in parts)
-
-
 class Api:
-    """The server's API. Methods return the decoded JSON, and raise what the server says went wrong.
+    """The server's API, or what lies below a path of it: `api.get("constellations", "home")`.
+
+    Methods return the decoded JSON, and raise what the server says went wrong.
 
     Raises (all methods):
         ServerFailed: the server answered with a problem document.
         ServerUnreachable: it did not answer.
     """
 
-    def __init__(self, http: httpx2.AsyncClient, *, streams: bool, data_dir: Path | None = None) -> None:
-        self._http = http
+    def __init__(
+        self, http: httpx2.AsyncClient, *, streams: bool, data_dir: Path | None = None, base: str = API
+    ) -> None:
+        self.http = http
+        self._base = base
         self.streams = streams  # False in-process, where an answer can only be had whole
-        self._data_dir = data_dir  # of the server, if it was found there
+        self.data_dir = data_dir  # of the server, if it was found there
 
     def find_again(self) -> None:
         """Use the server that runs on the data directory now, if one does: each start makes another token."""
-        server = None if self._data_dir is None else running_server(self._data_dir)
+        server = None if self.data_dir is None else running_server(self.data_dir)
         if server is not None:
-            self._http.base_url = server.url
-            self._http.headers["Authorization"] = f"Bearer {server.token}"
+            self.http.base_url = server.url
+            self.http.headers["Authorization"] = f"Bearer {server.token}"
 
-    async def get(self, where: str, **params: object) -> Json:
+    def at(self, *below: str) -> str:
+        """Return the path of what lies below, part by part, each escaped."""
+        return self._base + "".join("/" + quote(part, safe=":@") for part in below)
+
+    async def get(self, *below: str, **params: object) -> Json:
         """Return the thing at a path."""
-        return await self.call("GET", where, params=params)
+        return await self.call("GET", *below, params=params)
 
     async def call(
         self,
         method: str,
-        where: str,
-        *,
+        *below: str,
         body: object = None,
+        data: bytes | None = None,
         params: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Json:
-        """Send a request; the answer's JSON, which is empty where it has no body."""
+        """Send a request with JSON, or `data` as they are; the answer's JSON, which is empty where it has no body."""
         query = {name: str(value) for name, value in (params or {}).items() if value is not None}
-        request = self._http.build_request(method, where, json=body, params=query, headers=dict(headers or {}))
-        answer = await self._answered(request)
+        kind = {} if data is None else {"Content-Type": "application/octet-stream"}
+        answer = await self._answered(
+            method, below, json=body, content=data, params=query, headers={**kind, **(headers or {})}
+        )
         decoded: Json = answer.json() if answer.content else {}
         return decoded
 
-    async def put_bytes(self, where: str, data: bytes) -> Any:
-        """Store bytes at a path as they are; the answer's JSON."""
-        headers = {"Content-Type": "application/octet-stream"}
-        return (await self._answered(self._http.build_request("PUT", where, content=data, headers=headers))).json()
-
-    async def find(self, where: str) -> tuple[Json, str] | None:
+    async def find(self, *below: str) -> tuple[Json, str] | None:
         """Return the thing at a path with its version (the ETag), or None if there is none."""
         try:
-            return await self.tagged(where)
+            return await self.tagged(*below)
         except ServerFailed as error:
             if error.status == 404:
                 return None
             raise
 
-    async def tagged(self, where: str) -> tuple[Json, str]:
+    async def tagged(self, *below: str) -> tuple[Json, str]:
         """Return the thing at a path with its version (the ETag)."""
-        answer = await self._answered(self._http.build_request("GET", where))
+        answer = await self._answered("GET", below)
         return answer.json(), answer.headers.get("etag", "")
 
-    async def change(self, where: str, change: Callable[[Json], Json], *, method: str = "PATCH") -> Json:
-        """Change the thing at a path by what `change` makes of it; try again if others changed it since then.
+    async def change(self, *below: str, by: Callable[[Json], Json], method: str = "PATCH") -> Json:
+        """Change the thing at a path by what `by` makes of it; try again if others changed it since then.
 
-        `change` returns the body of the request, and raises what is to end this.
+        `by` returns the body of the request, and raises what is to end this.
         """
         tries = 0
         while True:
-            found, tag = await self.tagged(where)
+            found, tag = await self.tagged(*below)
             try:
-                return await self.call(method, where, body=change(found), headers={"If-Match": tag})
+                return await self.call(method, *below, body=by(found), headers={"If-Match": tag})
             except ServerFailed as error:
                 tries += 1
                 if error.problem_code != "version_mismatch" or tries == CHANGE_TRIES:
                     raise
 
-    async def pages(self, where: str, *, most: int | None = None, **params: object) -> list[Json]:
+    async def pages(self, *below: str, most: int | None = None, **params: object) -> list[Json]:
         """Return all rows of a list, or the first `most`, page by page."""
         rows: list[Json] = []
         cursor: object = None
         while True:
             limit = PAGE if most is None else min(PAGE, most - len(rows))
-            page = await self.get(where, limit=limit, cursor=cursor, **params)
+            page = await self.get(*below, limit=limit, cursor=cursor, **params)
             rows += page["items"]
             cursor = page.get("next_cursor")
             if not cursor or (most is not None and len(rows) >= most):
                 return rows[:most]
 
-    def events(
-        self, where: str, *, body: object = None, after: int | None = None, key: str | None = None
-    ) -> AbstractAsyncContextManager[Events]:
-        """Return a stream of events: of a message just sent if there is a `body`, else of what is at the path."""
-        headers = {"Accept": "text/event-stream"}
-        if after is not None:
-            headers["Last-Event-ID"] = str(after)
-        if key is not None:
-            headers["Idempotency-Key"] = key
-        return self._stream("GET" if body is None else "POST", where, body, headers)
-
     @asynccontextmanager
-    async def _stream(self, method: str, where: str, body: object, headers: Mapping[str, str]) -> AsyncIterator[Events]:
-        request = self._http.build_request(method, where, json=body, headers=dict(headers))
-        with _reaching_the_server():
-            answer = await self._http.send(request, stream=True)
-        try:
+    async def events(
+        self, *below: str, body: object = None, after: int | None = None, key: str | None = None
+    ) -> AsyncIterator[Events]:
+        """Yield a stream of events: of a message just sent if there is a `body`, else of what is at the path."""
+        given = {"Last-Event-ID": None if after is None else str(after), "Idempotency-Key": key}
+        headers = {"Accept": "text/event-stream", **{name: value for name, value in given.items() if value is not None}}
+        method = "GET" if body is None else "POST"
+        async with AsyncExitStack() as stack:
+            with _reaching_the_server():
+                streaming = self.http.stream(method, self.at(*below), json=body, headers=headers)
+                answer = await stack.enter_async_context(streaming)
             if answer.is_error:
                 await answer.aread()
                 raise failure(answer)
             events = Events(answer)
-            try:
-                yield events
-            finally:
-                await events.leave()
-        finally:
-            await answer.aclose()
+            stack.push_async_callback(events.leave)
+            yield events
 
-    async def _answered(self, request: httpx2.Request) -> httpx2.Response:
+    async def _answered(self, method: str, below: Sequence[str], **given: Any) -> httpx2.Response:
         with _reaching_the_server():
-            answer = await self._http.send(request)
+            answer = await self.http.request(method, self.at(*below), **given)
         if answer.is_error:
             raise failure(answer)
         return answer

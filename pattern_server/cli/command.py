@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,7 +17,7 @@ import trio
 from pattern_core.errors import InvalidInput, PatternError, leaves
 from pattern_db.errors import DatabaseError
 from pattern_server.cli.child import FIRST_AGENT, HOME, ensure_hosted, first_agent
-from pattern_server.cli.client import Api, Json, ServerFailed, open_api, path, remote
+from pattern_server.cli.client import Api, ServerFailed, open_api, remote
 from pattern_server.cli.names import ONLY_AGENT, ONLY_CONSTELLATION, fill, people, suggestion
 from pattern_server.cli.output import DONE, FAILED, USAGE, Output
 from pattern_server.config import Config, load
@@ -60,43 +59,14 @@ agent_option = click.option(
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-class PlainGroup(click.Group):
-    """A group that shows the first paragraph of each command's docstring, uncut."""
+class Home(Api):
+    """One constellation through the API: its name or id as it was typed, and what lies below it."""
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands into the help text. Called by click."""
-        helps = {name: (command.help or "").partition("\n\n")[0] for name, command in self.commands.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, " ".join(words.split())) for name, words in helps.items()])
-
-
-@dataclass(frozen=True, slots=True)
-class Home:
-    """One constellation through the API: its name or id as it was typed, and what lies below it, part by part.
-
-    Raises (all methods): as those of `Api`.
-    """
-
-    api: Api
-    name: str
-
-    def at(self, *below: str) -> str:
-        """Return the path of what lies below it."""
-        return path("constellations", self.name, *below)
-
-    async def get(self, *below: str, **params: object) -> Json:
-        """Return the thing at a path."""
-        return await self.api.get(self.at(*below), **params)
-
-    async def pages(self, *below: str, most: int | None = None, **params: object) -> list[Json]:
-        """Return all rows of a list, or the first `most`."""
-        return await self.api.pages(self.at(*below), most=most, **params)
-
-    async def call(
-        self, method: str, *below: str, body: object = None, headers: Mapping[str, str] | None = None
-    ) -> Json:
-        """Send a request; the answer's JSON, which is empty where it has no body."""
-        return await self.api.call(method, self.at(*below), body=body, headers=headers)
+    def __init__(self, api: Api, name: str, *below: str) -> None:
+        base = api.at("constellations", name, *below)
+        super().__init__(api.http, streams=api.streams, data_dir=api.data_dir, base=base)
+        self.api = api
+        self.name = name
 
     async def name_people(self, output: Output) -> None:
         """Let the output show agents and people by their names."""
@@ -197,6 +167,33 @@ def in_constellation(function: Callable[..., Awaitable[ExitCode]], *, hosts: boo
 
 
 hosting = partial(in_constellation, hosts=True)
+
+
+class PlainGroup(click.Group):
+    """A group of commands, each with an example; its help has the first paragraph of each docstring, uncut."""
+
+    def add(
+        self, name: str, example: str = "", *, runs: Callable[..., Callable[..., None]] = in_constellation, **more: str
+    ) -> Callable[[Callable[..., Awaitable[ExitCode] | ExitCode]], click.Command]:
+        """Return a decorator that adds a command: `example` is what follows its name in the example, `runs` what calls
+        it.
+        """
+        epilog = " ".join(filter(None, ("Example: pattern", self.name, name, example)))
+
+        def added(function: Callable[..., Awaitable[ExitCode] | ExitCode]) -> click.Command:
+            command = self.command(name, epilog=epilog, **more)(function)
+            shared = click.command()(runs(function))
+            command.params += shared.params  # behind its own ones
+            command.callback = shared.callback
+            return command
+
+        return added
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands into the help text. Called by click."""
+        helps = {name: (command.help or "").partition("\n\n")[0] for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, " ".join(words.split())) for name, words in helps.items()])
 
 
 async def chosen(config: Config) -> str:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import click
 
-from pattern_server.cli.client import Api, Json, path
+from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import PlainGroup, connected, creating, yes_option
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import Output, when
 
 COLUMNS = ("name", "id", "created=created_at?")
 
-
-@click.group(cls=PlainGroup)
-def constellation() -> None:
-    """Constellations: sets of agents, each in its own database file."""
+constellation = PlainGroup("constellation", help="Constellations: sets of agents, each in its own database file.")
 
 
-@constellation.command("create", epilog="Example: pattern constellation create home")
+@constellation.add("create", "home", runs=creating)
 @click.argument("name")
-@creating
 async def create(api: Api, output: Output, name: str) -> None:
     """Create an empty constellation called NAME."""
-    made = await api.call("POST", path("constellations"), body={"name": name})
+    made = await api.call("POST", "constellations", body={"name": name})
     output.result(
         made,
         f"Created the constellation {made['name']} ({made['id']}).",
@@ -30,21 +26,19 @@ async def create(api: Api, output: Output, name: str) -> None:
     )
 
 
-@constellation.command("list", epilog="Example: pattern constellation list")
-@connected
+@constellation.add("list", runs=connected)
 async def list_all(api: Api, output: Output) -> None:
     """List the constellations."""
-    rows = await api.pages(path("constellations"))
+    rows = await api.pages("constellations")
     output.table(COLUMNS, rows, empty="There is no constellation yet: pattern constellation create NAME")
 
 
-@constellation.command("show", epilog="Example: pattern constellation show home")
+@constellation.add("show", "home", runs=connected)
 @click.argument("name", type=CONSTELLATION)
-@connected
 async def show(api: Api, output: Output, name: str) -> None:
     """Show one constellation."""
-    output.record(await api.get(path("constellations", name)))
-    for line in halt_lines(name, await api.get(path("constellations", name, "halt"))):
+    output.record(await api.get("constellations", name))
+    for line in halt_lines(name, await api.get("constellations", name, "halt")):
         output.note(line)
 
 
@@ -58,34 +52,31 @@ def halt_lines(name: str, halt: Json) -> list[str]:
     ]
 
 
-@constellation.command("rename", epilog="Example: pattern constellation rename home family")
+@constellation.add("rename", "home family", runs=connected)
 @click.argument("name", type=CONSTELLATION)
 @click.argument("new_name")
-@connected
 async def rename(api: Api, output: Output, name: str, new_name: str) -> None:
     """Rename the constellation NAME to NEW_NAME."""
-    changed = await api.call("PATCH", path("constellations", name), body={"name": new_name})
+    changed = await api.call("PATCH", "constellations", name, body={"name": new_name})
     output.result(changed, f"Renamed {name} to {changed['name']}.")
 
 
-@constellation.command("resume", epilog="Example: pattern constellation resume home")
+@constellation.add("resume", "home", runs=connected)
 @click.argument("name", type=CONSTELLATION)
-@connected
 async def resume(api: Api, output: Output, name: str) -> None:
     """Resume the constellation NAME after one of its agents halted it."""
-    ended = await api.call("POST", path("constellations", name, "resume"))
+    ended = await api.call("POST", "constellations", name, "resume")
     output.result(ended, f"Resumed {name}. {ended['agent_name']} halted it ({when(ended['at'])}): {ended['reason']}")
 
 
-@constellation.command("delete", epilog="Example: pattern constellation delete home")
+@constellation.add("delete", "home", runs=connected)
 @click.argument("name", type=CONSTELLATION)
 @yes_option
-@connected
 async def delete(api: Api, output: Output, name: str, yes: bool) -> None:
     """Delete the constellation NAME with its agents and all their data."""
-    found = await api.get(path("constellations", name))
+    found = await api.get("constellations", name)
     if not yes:
         output.note(f"To keep a copy: pattern backup -c {found['name']} -o {found['name']}.db")
         output.confirm(f"Delete {found['name']} ({found['id']}) permanently?", yes=yes)
-    await api.call("DELETE", path("constellations", found["id"]))
+    await api.call("DELETE", "constellations", found["id"])
     output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from pattern_db.errors import BackupInvalid, DatabaseError, OwnedElsewhere, RowN
 from pattern_db.files import DataDirLock
 from pattern_db.migrate import Kind, Migrations, migrations_of, require_ledger
 from pattern_db.tables import agents, constellations
-from pattern_server.cli.client import Api, ServerFailed, path
+from pattern_server.cli.client import Api, ServerFailed
 from pattern_server.cli.command import ExitCode, PlainGroup, connected, local
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
@@ -80,15 +80,11 @@ constellation_option = click.option(
     "-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="Only this constellation, by name or id."
 )
 
-
-@click.group(cls=PlainGroup)
-def db() -> None:
-    """The database files: status, migrations, checks and maintenance."""
+db = PlainGroup("db", help="The database files: status, migrations, checks and maintenance.")
 
 
-@db.command("status", epilog="Example: pattern db status")
+@db.add("status", runs=local)
 @constellation_option
-@local
 def status(config: Config, output: Output, constellation: str | None) -> ExitCode:
     """Show each file's schema version and size."""
     shown = [_status(target) for target in targets(config, constellation)]
@@ -120,10 +116,9 @@ def _size(count: int) -> str:
     return f"{count / 1024:.0f} KiB" if count < 1024 * 1024 else f"{count / 1024 / 1024:.1f} MiB"
 
 
-@db.command("migrate", epilog="Example: pattern db migrate --dry-run")
+@db.add("migrate", "--dry-run", runs=local)
 @constellation_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-@local
 def migrate(config: Config, output: Output, constellation: str | None, dry_run: bool) -> ExitCode:
     """Migrate the files to this version's schema, each after a verified backup."""
     plans = []
@@ -176,9 +171,8 @@ def _verdict(results: list[dict[str, object]]) -> int:
     return FAILED if "failed" in outcomes else SKIPPED if "skipped" in outcomes else DONE
 
 
-@db.command("check", epilog="Example: pattern db check -c home")
+@db.add("check", "-c home", runs=local)
 @constellation_option
-@local
 def check(config: Config, output: Output, constellation: str | None) -> ExitCode:
     """Check that the files and every memory block can be read. Of a file in use, a copy is checked."""
     found = targets(config, constellation)
@@ -252,22 +246,21 @@ def _problems_of_copy(target: Target) -> list[str]:
         return _problems_of(target, copy)
 
 
-@db.command("prune", epilog="Example: pattern db prune --days 90 --dry-run")
+@db.add("prune", "--days 90 --dry-run", runs=connected)
 @constellation_option
 @click.option("--days", type=click.IntRange(0), help="Delete what is older.  [default: limits.retention_days]")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
-@connected
 async def prune(api: Api, output: Output, constellation: str | None, days: int | None, dry_run: bool) -> ExitCode:
     """Delete events, steps, tool calls and prompt records of turns that ended long ago.
 
     A server does this every day. Messages, memory, the archive, usage and the turns themselves are kept.
     """
-    names = [constellation] if constellation else [row["name"] for row in await api.pages(path("constellations"))]
+    names = [constellation] if constellation else [row["name"] for row in await api.pages("constellations")]
     results = []
     for name in names:
         with _reported(name, output) as result:
             body = {"days": days, "dry_run": dry_run}
-            gone = await api.call("POST", path("constellations", name, "prune"), body=body)
+            gone = await api.call("POST", "constellations", name, "prune", body=body)
             output.say(
                 f"{name}: {'would delete' if dry_run else 'deleted'} {gone['events']} events, {gone['steps']} steps,"
                 f" {gone['calls']} tool calls and {gone['prompts']} prompt records of {gone['turns']} turns"
@@ -278,25 +271,24 @@ async def prune(api: Api, output: Output, constellation: str | None, days: int |
     return _verdict(results)
 
 
-@db.command("vacuum", epilog="Example: pattern db vacuum")
+@db.add("vacuum", runs=connected)
 @constellation_option
-@connected
 async def vacuum(api: Api, output: Output, constellation: str | None) -> ExitCode:
     """Compact the files and their search indexes. A constellation that is busy is skipped."""
     if constellation is not None:
-        freed = (await api.call("POST", path("constellations", constellation, "vacuum")))["freed_bytes"]
+        freed = (await api.call("POST", "constellations", constellation, "vacuum"))["freed_bytes"]
         output.result(
             [{"database": constellation, "outcome": "done", "freed_bytes": freed}], _freed(constellation, freed)
         )
         return DONE
-    rows = await api.pages(path("constellations"))
-    found = [("(global)", path("vacuum"))]
-    found += [(row["name"], path("constellations", row["id"], "vacuum")) for row in rows]
+    rows = await api.pages("constellations")
+    found: list[tuple[str, Sequence[str]]] = [("(global)", ("vacuum",))]
+    found += [(row["name"], ("constellations", row["id"], "vacuum")) for row in rows]
     results = []
     with output.progress("Vacuuming", len(found)) as advance:
         for name, where in found:
             with _reported(name, output) as result:
-                result.update(await api.call("POST", where))
+                result.update(await api.call("POST", *where))
                 output.say(_freed(name, result["freed_bytes"]))
             results.append(result)
             advance()

@@ -21,7 +21,7 @@ from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import TERMINAL
 from pattern_server.cli.backup import back_up, restore_file
 from pattern_server.cli.child import ServerProcess
-from pattern_server.cli.client import Json, ServerEvent, ServerUnreachable, path
+from pattern_server.cli.client import Json, ServerEvent, ServerUnreachable
 from pattern_server.cli.command import ExitCode, Home, reported
 from pattern_server.cli.output import DONE, Output
 
@@ -136,7 +136,7 @@ async def remember(demo: Demo) -> None:
     _, took_s = await demo.child.start()
     demo.show("", f"Server ready in {took_s:.1f} s. Its agent ada has no language model, only rules.")
     async with demo.home() as home:
-        await home.api.call("POST", path("constellations"), body={"name": "home"})
+        await home.api.call("POST", "constellations", body={"name": "home"})
         block = {"label": "human", "content": "", "description": "What I know about the people here."}
         await home.call("POST", "agents", body={"name": "ada", "model_provider": "embedded", "memory": [block]})
         await exchange(demo, home, f"Remember that {FACT}", FACT)
@@ -205,7 +205,7 @@ async def follow(demo: Demo, seen: list[ServerEvent]) -> None:
         with suppress(ServerUnreachable):
             async with demo.home() as home:
                 latest = seen[-1].seq if seen else 0
-                async with home.api.events(home.at("events"), after=latest) as events:
+                async with home.events("events", after=latest) as events:
                     async for event in events:
                         seen.append(event)
         await trio.sleep(LOOK_EVERY_S)
@@ -263,7 +263,7 @@ async def send_until_killed(demo: Demo, accepted: dict[int, str], count: int) ->
 async def send(home: Home, day: int) -> str:
     """Send the note of a day, always with the same key; its turn."""
     headers = {"Prefer": "respond-async", "Idempotency-Key": f"demo-day-{day:02d}"}
-    turn = await home.api.call("POST", home.at(*_MESSAGES), body={"content": note(day)}, headers=headers)
+    turn = await home.call("POST", *_MESSAGES, body={"content": note(day)}, headers=headers)
     return str(turn["turn_id"])
 
 
@@ -283,7 +283,7 @@ async def check_survival(demo: Demo, home: Home, seen: list[ServerEvent], turns:
     ends = [ended(seen).count(turn) for turn in turns]
     demo.check(len(set(turns)) == DAYS and ends == [1] * DAYS, f"{DAYS} turns, each with exactly one end")
     replayed: list[ServerEvent] = []
-    async with home.api.events(home.at("events"), after=0) as events:
+    async with home.events("events", after=0) as events:
         async for event in events:
             replayed.append(event)
             if event.seq >= seen[-1].seq:
@@ -302,7 +302,7 @@ async def approve(demo: Demo) -> None:
     async with demo.home() as home:
         demo.show("$", "pattern rule add block_edit requires_consent --agent ada", "yellow")
         rules = [{"tool": "block_edit", "type": "requires_consent"}]
-        await home.api.change(home.at("agents", "ada"), lambda _: {"tool_rules": rules})
+        await home.change("agents", "ada", by=lambda _: {"tool_rules": rules})
         content = f"Remember that {SECRET}"
         demo.show("you", content, "cyan")
         turn = await home.call("POST", *_MESSAGES, body={"content": content})

@@ -8,7 +8,7 @@ import click
 import trio
 
 from pattern_core.errors import Unavailable
-from pattern_server.cli.client import Api, Json, ServerFailed, path
+from pattern_server.cli.client import Api, Json, ServerFailed
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, connected
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import FAILED, Output
@@ -22,15 +22,14 @@ _all = click.option("--all", "is_all", is_flag=True, help="Every constellation."
 _wait = click.option("--wait", is_flag=True, help="Wait until it is done, and show the progress.")
 
 
-@click.group(cls=PlainGroup)
-def embeddings() -> None:
-    """Vectors for search by meaning: their progress, and switching the embedding model."""
+embeddings = PlainGroup(
+    "embeddings", help="Vectors for search by meaning: their progress, and switching the embedding model."
+)
 
 
-@embeddings.command(epilog="Example: pattern embeddings status --wait")
+@embeddings.add("status", "--wait", runs=connected)
 @_one_or_all
 @_wait
-@connected
 async def status(api: Api, output: Output, constellation: str | None, wait: bool) -> None:
     """Show how many texts have vectors, of which model, and problems.
 
@@ -50,28 +49,26 @@ async def status(api: Api, output: Output, constellation: str | None, wait: bool
         _explain(output, row)
 
 
-@embeddings.command(epilog="Example: pattern embeddings switch -c home --wait")
+@embeddings.add("switch", "-c home --wait", runs=connected)
 @_one_or_all
 @_all
 @click.option("--cancel", is_flag=True, help="Cancel a running switch; the old vectors are kept.")
 @_wait
-@connected
 async def switch(
     api: Api, output: Output, constellation: str | None, is_all: bool, cancel: bool, wait: bool
 ) -> ExitCode:
     """Switch to the model configured under [embeddings]. Until it is done, search uses the old vectors."""
     method, done = ("DELETE", "cancelled") if cancel else ("POST", "started")
-    return await _act(api, output, constellation, is_all=is_all, act=(method, "switch", done), wait=wait and not cancel)
+    return await _act(api, output, constellation, method, "switch", done, is_all=is_all, wait=wait and not cancel)
 
 
-@embeddings.command(epilog="Example: pattern embeddings rebuild -c home")
+@embeddings.add("rebuild", "-c home", runs=connected)
 @_one_or_all
 @_all
 @_wait
-@connected
 async def rebuild(api: Api, output: Output, constellation: str | None, is_all: bool, wait: bool) -> ExitCode:
     """Check every text, and compute vectors that are missing or out of date."""
-    return await _act(api, output, constellation, is_all=is_all, act=("POST", "rebuild", "started"), wait=wait)
+    return await _act(api, output, constellation, "POST", "rebuild", "started", is_all=is_all, wait=wait)
 
 
 def _row(row: Json) -> Json:
@@ -116,10 +113,9 @@ def _explain(output: Output, row: Json) -> None:
 
 
 async def _act(
-    api: Api, output: Output, constellation: str | None, *, is_all: bool, act: tuple[str, str, str], wait: bool
+    api: Api, output: Output, constellation: str | None, method: str, what: str, done: str, *, is_all: bool, wait: bool
 ) -> ExitCode:
     """Request it for each chosen constellation; with --all, continue after one that refuses."""
-    method, what, done = act
     results: list[Json] = []
     for name in await _chosen(api, constellation, is_all=is_all):
         try:
@@ -163,4 +159,4 @@ async def _chosen(api: Api, constellation: str | None, *, is_all: bool) -> list[
         return [constellation]
     if constellation is not None or not is_all:
         raise click.UsageError("No constellation was named. Use -c NAME or --all, not both.")
-    return [row["name"] for row in await api.pages(path("constellations"))]
+    return [row["name"] for row in await api.pages("constellations")]

@@ -14,7 +14,6 @@ from pattern_server.cli.command import (
     Home,
     PlainGroup,
     agent_option,
-    in_constellation,
     yes_option,
 )
 from pattern_server.cli.names import FOLDER
@@ -23,17 +22,13 @@ from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 COLUMNS = ("name", "type=path_type?", "status", "indexed=indexed_at?", "path=path_value?", "description?")
 FILE_COLUMNS = ("name", "status", "bytes=size_bytes?", "lines=line_count?", "error*")
 
-
-@click.group(cls=PlainGroup)
-def folder() -> None:
-    """Folders of files that agents may read, search and, if you allow it, write."""
+folder = PlainGroup("folder", help="Folders of files that agents may read, search and, if you allow it, write.")
 
 
-@folder.command("create", epilog="Example: pattern folder create notes --path ~/notes")
+@folder.add("create", "notes --path ~/notes")
 @click.argument("name")
 @click.option("--path", "where", type=click.Path(path_type=Path), help="A directory on the server's machine.")
 @click.option("--description", help="A description for agents.")
-@in_constellation
 async def create(home: Home, output: Output, name: str, where: Path | None, description: str | None) -> None:
     """Create the folder NAME: empty, to fill with `add`; or with --path a view of a directory, indexed at once."""
     body: Json = {"name": name, "description": description}
@@ -48,17 +43,15 @@ async def create(home: Home, output: Output, name: str, where: Path | None, desc
     output.say(f"Attach it with: pattern folder attach {name} -c {home.name} -a AGENT")
 
 
-@folder.command("list", epilog="Example: pattern folder list")
-@in_constellation
+@folder.add("list")
 async def list_all(home: Home, output: Output) -> None:
     """List the folders."""
     rows = await home.pages("folders")
     output.table(COLUMNS, rows, empty=f"There are no folders yet: pattern folder create NAME -c {home.name}")
 
 
-@folder.command("show", epilog="Example: pattern folder show notes")
+@folder.add("show", "notes")
 @click.argument("name", type=FOLDER)
-@in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
     """Show the folder NAME, its files, and the agents that may use it."""
     found = await home.get("folders", name)
@@ -71,10 +64,9 @@ async def show(home: Home, output: Output, name: str) -> None:
         output.table(FILE_COLUMNS, files, empty="It has no files.")
 
 
-@folder.command("add", epilog="Example: pattern folder add notes todo.md plans/")
+@folder.add("add", "notes todo.md plans/")
 @click.argument("name", type=FOLDER)
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@in_constellation
 async def add(home: Home, output: Output, name: str, files: tuple[Path, ...]) -> ExitCode:
     """Add FILES to the folder NAME, directories with all files in them. Files that cannot be read are listed."""
     chosen = [pair for given in files for pair in _files_of(given)]
@@ -83,8 +75,8 @@ async def add(home: Home, output: Output, name: str, files: tuple[Path, ...]) ->
     with output.progress("Adding", len(chosen)) as advance:
         for file, label in chosen:
             try:
-                where = home.at("folders", name, "files", *label.split("/"))
-                added.append(await home.api.put_bytes(where, _bytes_of(file)))
+                where = ("folders", name, "files", *label.split("/"))
+                added.append(await home.call("PUT", *where, data=_bytes_of(file)))
             except ServerFailed as error:
                 if error.status not in (400, 413, 422):
                     raise
@@ -114,11 +106,10 @@ def _bytes_of(file: Path) -> bytes:
     return file.read_bytes()
 
 
-@folder.command("attach", epilog="Example: pattern folder attach notes -a ada")
+@folder.add("attach", "notes -a ada")
 @click.argument("name", type=FOLDER)
 @agent_option
 @click.option("--write", is_flag=True, help="The agent may also write there.")
-@in_constellation
 async def attach(home: Home, output: Output, name: str, agent: str, write: bool) -> None:
     """Let an agent use the folder NAME."""
     body = {"agent": agent, "access": "read_write" if write else "read"}
@@ -126,24 +117,21 @@ async def attach(home: Home, output: Output, name: str, agent: str, write: bool)
     output.result(made, f"{made['agent']} may {'read and write' if write else 'read'} the files of {name}.")
 
 
-@folder.command("detach", epilog="Example: pattern folder detach notes -a ada")
+@folder.add("detach", "notes -a ada")
 @click.argument("name", type=FOLDER)
 @agent_option
-@in_constellation
 async def detach(home: Home, output: Output, name: str, agent: str) -> None:
     """Stop an agent from using the folder NAME."""
     await home.call("DELETE", "folders", name, "attachments", agent)
     output.result({"detached": name, "agent": agent}, f"{agent} can no longer use {name}.")
 
 
-@folder.command("index", epilog="Example: pattern folder index notes")
+@folder.add("index", "notes")
 @click.argument("name", type=FOLDER)
 @click.option("--again", is_flag=True, help="Also read files that look unchanged.")
-@in_constellation
 async def index(home: Home, output: Output, name: str, again: bool) -> ExitCode:
     """Index the folder NAME now, and list the files that were skipped."""
-    where = home.at("folders", name, "index")
-    report = await home.api.call("POST", where, params={"again": str(again).lower()})
+    report = await home.call("POST", "folders", name, "index", params={"again": str(again).lower()})
     output.data(report)
     _say_report(output, name, report)
     return SKIPPED if report["skipped"] else DONE
@@ -157,10 +145,9 @@ def _say_report(output: Output, name: str, report: Json) -> None:
         output.note(f"Not read: {one['name']}: {one['reason']}")
 
 
-@folder.command("delete", epilog="Example: pattern folder delete notes")
+@folder.add("delete", "notes")
 @click.argument("name", type=FOLDER)
 @yes_option
-@in_constellation
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     """Delete the folder NAME with its index and uploaded files. The files of a directory are kept."""
     await home.get("folders", name)

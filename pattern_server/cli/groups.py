@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, in_constellation, json_of, yes_option
+from pattern_server.cli.command import Home, PlainGroup, json_of, yes_option
 from pattern_server.cli.names import GROUP
 from pattern_server.cli.output import Output
 
@@ -23,25 +23,15 @@ pattern_config_option = click.option(
 )
 described = click.option("--description", help="What the group is for.")
 
-
-@click.group(cls=PlainGroup)
-def group() -> None:
-    """Groups of agents that work together on each message."""
+group = PlainGroup("group", help="Groups of agents that work together on each message.")
 
 
-def _members_of(text: str) -> list[Json]:
-    """Return members as the API takes them."""
-    named = [one.strip() for one in text.split(",") if one.strip()]
-    return [
-        {"agent_id": name, **({"role": role} if role else {})}
-        for name, _, role in (one.partition(":") for one in named)
-    ]
-
-
-def _body(**given: Any) -> Json:
+def _body(given: Json) -> Json:
+    """Return the fields that were given, as the API expects them."""
     body = {name: value for name, value in given.items() if value is not None}
     if "members" in body:
-        body["members"] = _members_of(body["members"])
+        pairs = [one.strip().partition(":") for one in body["members"].split(",") if one.strip()]
+        body["members"] = [{"agent_id": name, **({"role": role} if role else {})} for name, _, role in pairs]
     if "pattern_config" in body:
         body["pattern_config"] = json_of("--pattern-config", body["pattern_config"])
     return body
@@ -51,27 +41,17 @@ def _row(found: Json) -> Json:
     return {**found, "members": [one["agent"] for one in found["members"]]}
 
 
-@group.command("create", epilog="Example: pattern group create desk --pattern voting --members ada,bob,cleo")
+@group.add("create", "desk --pattern voting --members ada,bob,cleo")
 @click.argument("name")
-@click.option("--pattern", default="round_robin", show_default=True, help="How the members work together.")
+@click.option(
+    "--pattern", "pattern_type", default="round_robin", show_default=True, help="How the members work together."
+)
 @members_option
 @pattern_config_option
 @described
-@in_constellation
-async def create(
-    home: Home,
-    output: Output,
-    name: str,
-    pattern: str,
-    members: str | None,
-    pattern_config: str | None,
-    description: str | None,
-) -> None:
+async def create(home: Home, output: Output, **given: Any) -> None:
     """Create the group NAME of agents that exist."""
-    body = _body(
-        name=name, pattern_type=pattern, members=members or "", pattern_config=pattern_config, description=description
-    )
-    made = await home.call("POST", "groups", body=body)
+    made = await home.call("POST", "groups", body=_body({**given, "members": given["members"] or ""}))
     named = ", ".join(one["agent"] for one in made["members"]) or "no agent yet"
     output.result(
         made,
@@ -80,17 +60,15 @@ async def create(
     )
 
 
-@group.command("list", epilog="Example: pattern group list")
-@in_constellation
+@group.add("list")
 async def list_all(home: Home, output: Output) -> None:
     """List the groups."""
     rows = await home.pages("groups")
     output.table(COLUMNS, rows, empty=f"There is no group yet: pattern group create NAME -c {home.name}", shown=_row)
 
 
-@group.command("show", epilog="Example: pattern group show desk")
+@group.add("show", "desk")
 @click.argument("name", type=GROUP)
-@in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
     """Show the group NAME and its members."""
     found = await home.get("groups", name)
@@ -103,38 +81,25 @@ async def show(home: Home, output: Output, name: str) -> None:
         )
 
 
-@group.command("edit", epilog="Example: pattern group edit desk --members ada:supervisor,bob")
+@group.add("edit", "desk --members ada:supervisor,bob")
 @click.argument("name", type=GROUP)
 @click.option("--name", "new_name", metavar="NEW_NAME", help="Another name.")
-@click.option("--pattern", help="How the members work together.")
+@click.option("--pattern", "pattern_type", help="How the members work together.")
 @members_option
 @pattern_config_option
 @described
-@in_constellation
-async def edit(
-    home: Home,
-    output: Output,
-    name: str,
-    new_name: str | None,
-    pattern: str | None,
-    members: str | None,
-    pattern_config: str | None,
-    description: str | None,
-) -> None:
+async def edit(home: Home, output: Output, name: str, new_name: str | None, **given: Any) -> None:
     """Change the group NAME; --members replaces all. A running turn keeps what it started with."""
-    body = _body(
-        name=new_name, pattern_type=pattern, members=members, pattern_config=pattern_config, description=description
-    )
+    body = _body({"name": new_name, **given})
     if not body:
         raise click.UsageError("Give at least one thing to change; see --help.")
     changed = await home.call("PATCH", "groups", name, body=body)
     output.result(changed, f"Changed {changed['name']}.")
 
 
-@group.command("delete", epilog="Example: pattern group delete desk")
+@group.add("delete", "desk")
 @click.argument("name", type=GROUP)
 @yes_option
-@in_constellation
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     """Delete the group NAME and its conversation; its members and what they said stay."""
     found = await home.get("groups", name)

@@ -15,7 +15,7 @@ import trio
 from pattern_core.answers import why_cut
 from pattern_core.errors import InvalidInput
 from pattern_server.cli.client import Json, ServerFailed
-from pattern_server.cli.command import ExitCode, Home, PlainGroup, agent_option, in_constellation, piped
+from pattern_server.cli.command import ExitCode, Home, PlainGroup, agent_option, piped
 from pattern_server.cli.output import DONE, SKIPPED, Output, cut, when
 
 BATCH_MESSAGES = 1_000  # sent at once …
@@ -26,15 +26,14 @@ SUMMARY_COLUMNS = ("from=started_at?", "to=ended_at", "messages=message_count?",
 ROLES = ("user", "assistant", "system", "tool")
 
 
-@click.group(cls=PlainGroup)
-def history() -> None:
-    """Messages of an agent, imports from elsewhere, and summaries of archived messages."""
+history = PlainGroup(
+    "history", help="Messages of an agent, imports from elsewhere, and summaries of archived messages."
+)
 
 
-@history.command("show", epilog="Example: pattern history show -a ada --limit 5")
+@history.add("show", "-a ada --limit 5")
 @agent_option
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest messages.")
-@in_constellation
 async def show(home: Home, output: Output, agent: str, limit: int) -> None:
     """Show the newest messages of an agent, oldest first, including those that left its prompt."""
     rows = (await home.pages("agents", agent, "messages", most=limit))[::-1]
@@ -67,11 +66,10 @@ def _part(part: Json) -> str:
     return f"· {part['tool']} {cut(arguments, TOOL_CHARS_MAX)}"
 
 
-@history.command("import", epilog="Example: pattern history import - -a ada")
+@history.add("import", "- -a ada")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @agent_option
 @click.option("--skip", is_flag=True, help="Skip lines that are not messages; the exit code is then 3.")
-@in_constellation
 async def import_file(home: Home, output: Output, file: Path, agent: str, skip: bool) -> ExitCode:
     """Add past messages from FILE (- for the standard input) to an agent's conversation. No turn runs.
 
@@ -93,10 +91,9 @@ async def import_file(home: Home, output: Output, file: Path, agent: str, skip: 
     return SKIPPED if unreadable else DONE
 
 
-@history.command("summaries", epilog="Example: pattern history summaries -a ada")
+@history.add("summaries", "-a ada")
 @agent_option
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest.")
-@in_constellation
 async def summaries(home: Home, output: Output, agent: str, limit: int) -> None:
     """List the summaries of messages that left an agent's prompt, newest first. Search finds the messages."""
     rows = await home.pages("agents", agent, "summaries", most=limit)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial, wraps
 from importlib import import_module
@@ -18,7 +17,7 @@ import trio
 from pattern_core.errors import Conflict, NotFound
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.enums import BlockType, Permission
-from pattern_server.cli.client import Json, ServerFailed, path
+from pattern_server.cli.client import Api, Json, ServerFailed
 from pattern_server.cli.command import (
     ABSENT,
     ExitCode,
@@ -56,18 +55,19 @@ LENT_PERMISSIONS = click.Choice(["read_only", "append", "read_write"])
 INTERVAL_S = 30.0
 
 _VERSION = click.IntRange(min=0)
+_limit_option = click.option(
+    "--limit", "char_limit", type=click.IntRange(min=1), metavar="N", help="The maximum length in characters."
+)
+
+memory = PlainGroup("memory", help="Memory blocks: labelled texts and data that agents see and edit.")
 
 
-@click.group(cls=PlainGroup)
-def memory() -> None:
-    """Memory blocks: labelled texts and data that agents see and edit."""
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryOf(Home):
-    """The memory of one agent (by name or id), or of the constellation. Paths are below it."""
+    """The memory of one agent (by name or id), or of the constellation; what lies below it are blocks, by label."""
 
-    agent: str
+    def __init__(self, api: Api, name: str, agent: str) -> None:
+        super().__init__(api, name, "agents", agent, "memory")
+        self.agent = agent
 
     @property
     def owner(self) -> str:
@@ -78,10 +78,6 @@ class MemoryOf(Home):
     def options(self) -> str:
         """The options that select it, for hints."""
         return f"-c {self.name} " + ("--everyone" if self.agent == EVERYONE else f"-a {self.agent}")
-
-    def at(self, *below: str) -> str:
-        """Return the path of a block by its label and what follows."""
-        return path("constellations", self.name, "agents", self.agent, "memory", *below)
 
 
 def about_memory(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -104,8 +100,7 @@ def filled(block: Json) -> str:
     return f"{len(block['content'])}/{block['char_limit']}"
 
 
-@memory.command("list", epilog="Example: pattern memory list -a ada")
-@about_memory
+@memory.add("list", "-a ada", runs=about_memory)
 async def list_all(kept: MemoryOf, output: Output) -> None:
     """List the blocks that an agent sees, or with --everyone those of the constellation."""
     blocks = await kept.pages()
@@ -120,29 +115,25 @@ def _row(block: Json) -> Json:
     return {**block, "kind": schema_name(block).lower(), "chars": filled(block)}
 
 
-@memory.command("show", epilog="Example: pattern memory show human -a ada")
+@memory.add("show", "human -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.option("--version", type=_VERSION, metavar="N", help="Show this older version.")
-@about_memory
 async def show(kept: MemoryOf, output: Output, label: str, version: int | None) -> None:
     """Show the content of the block LABEL; with --json, everything about it."""
     block = await kept.get(label, version=version)
     output.result(block, block["content"].removesuffix("\n"))
 
 
-@memory.command("create", epilog='Example: pattern memory create goals -a ada --content "Learn Portuguese."')
+@memory.add("create", 'goals -a ada --content "Learn Portuguese."', runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.option("--content", metavar="TEXT", help="The first content.")
 @click.option("--template", metavar="NAME", help="A template: persona, human, scratchpad, task_list …")
 @click.option("--schema", metavar="JSON|FILE", help="Its structure, such as '{\"List\": {}}'.  [default: text]")
 @click.option("--type", "block_type", type=TYPES, help="Where agents see it.  [default: core]")
 @click.option("--permission", type=PERMISSIONS, help="What agents may do with it.  [default: read_write]")
-@click.option(
-    "--limit", "char_limit", type=click.IntRange(min=1), metavar="N", help="The maximum length in characters."
-)
+@_limit_option
 @click.option("--description", metavar="TEXT", help="Its purpose; agents read this.")
 @click.option("--pinned", is_flag=True, default=None, help="Always show it to the agent, although it is not core.")
-@about_memory
 async def create(
     kept: MemoryOf, output: Output, label: str, content: str | None, schema: str | None, **given: Any
 ) -> None:
@@ -165,17 +156,15 @@ def schema_of(text: str) -> object:
     return json_of("--schema", text) if text.lstrip().startswith("{") or Path(text).is_file() else text
 
 
-@memory.command("edit", epilog='Example: pattern memory edit human -a ada --content "Likes tea."')
+@memory.add("edit", 'human -a ada --content "Likes tea."', runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.option("--content", metavar="TEXT", help="The new content.  [default: from an editor, or the standard input]")
-@about_memory
 async def edit(kept: MemoryOf, output: Output, label: str, content: str | None) -> None:
     """Edit the block LABEL, or create it. Structured blocks are edited as JSON.
 
     Changes that agents and others make in the meantime are merged with yours.
     """
-    where = kept.at(label)
-    found = await kept.api.find(where)
+    found = await kept.find(label)
     before = "" if found is None else written(found[0])
     is_typed = content is None and sys.stdin.isatty()
     if content is not None:
@@ -188,7 +177,7 @@ async def edit(kept: MemoryOf, output: Output, label: str, content: str | None) 
     if found and after == before:
         output.result(found[0], "Nothing was changed.")
         return
-    block = await replace(kept.api, where, after, found, label=label, keep=is_typed)
+    block = await replace(kept, label, after, found, keep=is_typed)
     done = "Changed" if found else "Created"
     if found and written(block) != after and block["version"] > found[0]["version"] + 1:
         done = "Merged your changes with those of others in"
@@ -200,10 +189,9 @@ def _edited(before: str, extension: str) -> str:
     return before if after is None else after
 
 
-@memory.command("append", epilog='Example: pattern memory append human "Likes tea." -a ada')
+@memory.add("append", 'human "Likes tea." -a ada', runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.argument("text")
-@about_memory
 async def append(kept: MemoryOf, output: Output, label: str, text: str) -> None:
     """Append TEXT to the block LABEL: as a line, or to a list as an item (JSON or plain text)."""
     if not text.strip():
@@ -212,11 +200,10 @@ async def append(kept: MemoryOf, output: Output, label: str, text: str) -> None:
     output.result(block, f"Added to {label}: {filled(block)} characters, version {block['version']}.")
 
 
-@memory.command("set", epilog="Example: pattern memory set profile city Lisbon -a ada")
+@memory.add("set", "profile city Lisbon -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.argument("field")
 @click.argument("value")
-@about_memory
 async def set_field(kept: MemoryOf, output: Output, label: str, field: str, value: str) -> None:
     """Set one FIELD of the structured block LABEL to VALUE: JSON or plain text.
 
@@ -228,7 +215,7 @@ async def set_field(kept: MemoryOf, output: Output, label: str, field: str, valu
 
 async def _changed(kept: MemoryOf, label: str, body_of: Callable[[Json], Json]) -> Json:
     try:
-        return await kept.api.change(kept.at(label), body_of, method="PUT")
+        return await kept.change(label, by=body_of, method="PUT")
     except ServerFailed as error:
         if error.status == CHANGED_MEANWHILE:
             raise Conflict(f"The block {label} is being changed by others. Try again in a moment") from error
@@ -238,16 +225,13 @@ async def _changed(kept: MemoryOf, label: str, body_of: Callable[[Json], Json]) 
         raise NotFound(f"There is no block {label} of {kept.owner}. {hint}") from error
 
 
-@memory.command("settings", epilog="Example: pattern memory settings human -a ada --limit 8000")
+@memory.add("settings", "human -a ada --limit 8000", runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.option("--label", "new_label", metavar="LABEL", help="A new label.")
 @click.option("--description", metavar="TEXT", help="Its purpose; agents read this.")
 @click.option("--type", "block_type", type=TYPES, help="core is always shown; archival is only found by search.")
 @click.option("--permission", type=PERMISSIONS, help="What agents may do with it.")
-@click.option(
-    "--limit", "char_limit", type=click.IntRange(min=1), metavar="N", help="The maximum length in characters."
-)
-@about_memory
+@_limit_option
 async def settings(kept: MemoryOf, output: Output, label: str, new_label: str | None, **given: Any) -> None:
     """Change the settings of the block LABEL; its content is not changed."""
     body = {name: value for name, value in {"label": new_label, **given}.items() if value is not None}
@@ -257,39 +241,35 @@ async def settings(kept: MemoryOf, output: Output, label: str, new_label: str | 
     output.result(block, f"Changed {block['label']}: {', '.join(body)}.")
 
 
-@memory.command("pin", epilog="Example: pattern memory pin plans -a ada")
+@memory.add("pin", "plans -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
-@about_memory
 async def pin(kept: MemoryOf, output: Output, label: str) -> None:
     """Always show the working block LABEL to the agent."""
     output.result(await kept.call("PATCH", label, body={"pinned": True}), f"Pinned {label}.")
 
 
-@memory.command("unpin", epilog="Example: pattern memory unpin plans -a ada")
+@memory.add("unpin", "plans -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
-@about_memory
 async def unpin(kept: MemoryOf, output: Output, label: str) -> None:
     """Show the working block LABEL only when it is needed."""
     output.result(await kept.call("PATCH", label, body={"pinned": False}), f"Unpinned {label}.")
 
 
-@memory.command("delete", epilog="Example: pattern memory delete plans -a ada")
+@memory.add("delete", "plans -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
 @yes_option
-@about_memory
 async def delete(kept: MemoryOf, output: Output, label: str, yes: bool) -> None:
     """Delete the block LABEL."""
-    if await kept.api.find(kept.at(label)) is None:
+    if await kept.find(label) is None:
         raise NotFound(f"There is no block {label} of {kept.owner}. List them: pattern memory list {kept.options}")
     output.confirm(f"Delete the block {label} of {kept.owner}?", yes=yes)
     await kept.call("DELETE", label)
     output.result({"deleted": label}, f"Deleted {label}.")
 
 
-@memory.command("history", epilog="Example: pattern memory history human -a ada")
+@memory.add("history", "human -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many versions.")
-@about_memory
 async def history(kept: MemoryOf, output: Output, label: str, limit: int) -> None:
     """Show the versions of the block LABEL, newest first: author, time, summary and cause."""
     edits = await kept.pages(label, "history", most=limit)
@@ -313,11 +293,10 @@ def _per_period(edits: list[Json]) -> list[int]:
     return [counts[place] for place in range(PLOT_CHARS)]
 
 
-@memory.command("diff", epilog="Example: pattern memory diff human -a ada --from 1 --to 3")
+@memory.add("diff", "human -a ada --from 1 --to 3", runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.option("--from", "older", type=_VERSION, metavar="N", help="The older version.  [default: the one before]")
 @click.option("--to", "newer", type=_VERSION, metavar="N", help="The newer version.  [default: as it is now]")
-@about_memory
 async def diff(kept: MemoryOf, output: Output, label: str, older: int | None, newer: int | None) -> None:
     """Show the differences between two versions of the block LABEL."""
     answer = await kept.get(label, "diff", **{"from": older, "to": newer})
@@ -325,9 +304,8 @@ async def diff(kept: MemoryOf, output: Output, label: str, older: int | None, ne
     output.result(answer, answer["diff"].removesuffix("\n") or same)
 
 
-@memory.command("blame", epilog="Example: pattern memory blame human -a ada")
+@memory.add("blame", "human -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
-@about_memory
 async def blame(kept: MemoryOf, output: Output, label: str) -> None:
     """Show the author and the time of each line of the block LABEL."""
     found = await kept.get(label, "blame")
@@ -340,19 +318,17 @@ _author_option = click.option(
 )
 
 
-@memory.command("undo", epilog="Example: pattern memory undo human -a ada --author ada")
+@memory.add("undo", "human -a ada --author ada", runs=about_memory)
 @click.argument("label", type=LABEL)
 @_author_option
-@about_memory
 async def undo(kept: MemoryOf, output: Output, label: str, author: str | None) -> None:
     """Undo an author's last change of the block LABEL; later changes of others are kept."""
     await _step(kept, output, label, "undo", author)
 
 
-@memory.command("redo", epilog="Example: pattern memory redo human -a ada")
+@memory.add("redo", "human -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
 @_author_option
-@about_memory
 async def redo(kept: MemoryOf, output: Output, label: str, author: str | None) -> None:
     """Redo the last undone change of the block LABEL."""
     await _step(kept, output, label, "redo", author)
@@ -368,19 +344,17 @@ async def _step(kept: MemoryOf, output: Output, label: str, which: str, author: 
     output.result(answer, f"{answer['note']}: {at}", left)
 
 
-@memory.command("rollback", epilog="Example: pattern memory rollback human 3 -a ada")
+@memory.add("rollback", "human 3 -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.argument("version", type=_VERSION)
-@about_memory
 async def rollback(kept: MemoryOf, output: Output, label: str, version: int) -> None:
     """Restore the block LABEL to VERSION, as a new version that can be undone."""
     block = await kept.call("POST", label, "rollback", body={"version": version})
     output.result(block, f"Restored {label} to version {version}, as version {block['version']}.")
 
 
-@memory.command("repair", epilog="Example: pattern memory repair human -a ada")
+@memory.add("repair", "human -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
-@about_memory
 async def repair(kept: MemoryOf, output: Output, label: str) -> None:
     """Repair the damaged block LABEL from what can still be read of it.
 
@@ -391,13 +365,12 @@ async def repair(kept: MemoryOf, output: Output, label: str) -> None:
     output.result(answer, f"{answer['note']}. {label} is at version {block['version']}, {filled(block)} characters.")
 
 
-@memory.command("share", epilog="Example: pattern memory share human bob -a ada --permission append")
+@memory.add("share", "human bob -a ada --permission append", runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.argument("with_agent", metavar="[AGENT]", required=False, type=AGENT)
 @click.option(
     "--permission", type=LENT_PERMISSIONS, default="read_only", show_default=True, help="What AGENT may do with it."
 )
-@about_memory
 async def share(kept: MemoryOf, output: Output, label: str, with_agent: str | None, permission: str) -> None:
     """Share the block LABEL with AGENT; without AGENT, list who sees it."""
     if with_agent is None:
@@ -408,17 +381,16 @@ async def share(kept: MemoryOf, output: Output, label: str, with_agent: str | No
     output.result(shared, f"Shared {label} with {with_agent} ({permission}).")
 
 
-@memory.command("unshare", epilog="Example: pattern memory unshare human bob -a ada")
+@memory.add("unshare", "human bob -a ada", runs=about_memory)
 @click.argument("label", type=LABEL)
 @click.argument("from_agent", metavar="AGENT", type=AGENT)
-@about_memory
 async def unshare(kept: MemoryOf, output: Output, label: str, from_agent: str) -> None:
     """Stop sharing the block LABEL with AGENT; its owner keeps it."""
     await kept.call("DELETE", label, "share", from_agent)
     output.result({"unshared": label, "agent": from_agent}, f"{from_agent} no longer sees {label}.")
 
 
-@memory.command("sync", epilog="Example: pattern memory sync ./memory --once")
+@memory.add("sync", "./memory --once", runs=local)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @constellation_option
 @click.option("-a", "--agent", "agents", multiple=True, metavar="NAME", help="Only blocks of this agent; repeatable.")
@@ -429,7 +401,6 @@ async def unshare(kept: MemoryOf, output: Output, label: str, from_agent: str) -
 @click.option("--yes", is_flag=True, help="Do not ask about --delete.")
 @click.option("--interval", type=click.FloatRange(1, 3600), default=INTERVAL_S, show_default=True, metavar="SECONDS",
               help="How often to check everything, besides reacting to changes.")  # fmt: skip
-@local
 def sync(
     config: Config,
     output: Output,

@@ -22,7 +22,12 @@ def written(block: Json) -> str:
     """Return a block's content as a person edits it: its text, or indented JSON."""
     if is_text(block):
         return str(block.get("value", block["content"]))
-    return json.dumps(block["value"], ensure_ascii=False, indent=2) + "\n"
+    return dumped(block["value"])
+
+
+def dumped(value: object) -> str:
+    """Return a JSON value as the text of a file."""
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
 def is_text(block: Json) -> bool:
@@ -30,10 +35,8 @@ def is_text(block: Json) -> bool:
     return schema_name(block) == "Text"
 
 
-async def replace(
-    api: Api, where: str, content: str, found: tuple[Json, str] | None, *, label: str, keep: bool
-) -> Json:
-    """Write a block that was `found` (with its version; None: there was none), and return it.
+async def replace(kept: Api, label: str, content: str, found: tuple[Json, str] | None, *, keep: bool) -> Json:
+    """Write a block of the memory `kept` that was `found` (with its version; None: there was none), and return it.
 
     The server merges changes that others made since. With `keep`, a text that cannot be stored is written to a file in
     the current folder, and the error names it.
@@ -46,16 +49,16 @@ async def replace(
     try:
         if found is None:
             # The condition is that the block still does not exist (RFC 9110, section 13.1.2).
-            return await api.call("PUT", where, body={"content": content}, headers={"If-None-Match": "*"})
+            return await kept.call("PUT", label, body={"content": content}, headers={"If-None-Match": "*"})
         body = {**_body(found[0], content), "base_version": found[0]["version"]}
-        return await api.call("PUT", where, body=body)
+        return await kept.call("PUT", label, body=body)
     except (ServerFailed, InvalidInput) as error:
-        kept = f" Your text is in {_kept(label, content)}." if keep else ""
+        saved = f" Your text is in {_saved(label, content)}." if keep else ""
         if isinstance(error, ServerFailed) and error.status == CHANGED_MEANWHILE:
-            said = f"The block {label} was created by someone else. Look at it, and edit again.{kept}"
+            said = f"The block {label} was created by someone else. Look at it, and edit again.{saved}"
             raise Conflict(said) from error
-        if kept:
-            raise InvalidInput(f"{error.message}.{kept}") from error
+        if saved:
+            raise InvalidInput(f"{error.message}.{saved}") from error
         raise
 
 
@@ -71,7 +74,7 @@ def _body(block: Json, content: str) -> Json:
         ) from None
 
 
-def _kept(label: str, content: str) -> Path:
+def _saved(label: str, content: str) -> Path:
     """Write a text into the current folder, under the first free name; return it."""
     number = 1
     while (target := Path(f"{label}.{number}.md")).exists():

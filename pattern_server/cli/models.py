@@ -9,7 +9,7 @@ import click
 from pattern_core.budgets.budget import dollars
 from pattern_core.errors import InvalidInput
 from pattern_server.cli.agents import note_warnings, trouble
-from pattern_server.cli.client import Api, Json, path
+from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, connected
 from pattern_server.cli.names import ONLY_CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, Output, cut, in_line
@@ -27,20 +27,16 @@ FORMS = {
     "none": ("note", "it called no tool when asked to, and said: {said}"),
 }  # what a trial's `tool_calls` means
 
-
-@click.group(cls=PlainGroup)
-def model() -> None:
-    """Models: list them, test one, choose an agent's or the default one."""
+model = PlainGroup("model", help="Models: list them, test one, choose an agent's or the default one.")
 
 
-@model.command("list", epilog="Example: pattern model list")
-@connected
-async def list_all(api: Api, output: Output) -> ExitCode:
+@model.add("list", runs=connected)
+async def list_all(api: Api, output: Output) -> None:
     """List the models of all providers, with window and price, whether they answer, and which agents use them.
 
     Every provider is asked which models it has, for at most 3 s.
     """
-    said = await api.get(path("models"))
+    said = await api.get("models")
     users = await _users(api)
     rows, default = [], f"{said['default_provider']}/{said['default_model']}"
     for provider in said["items"]:
@@ -58,14 +54,13 @@ async def list_all(api: Api, output: Output) -> ExitCode:
     for provider in said["items"]:
         if provider["trouble"]:
             output.note(f"{provider['name']}: {provider['trouble']}")
-    return DONE
 
 
 async def _users(api: Api) -> dict[str, list[str]]:
     """Return the agents by the name of their model."""
     found: dict[str, list[str]] = {}
-    for constellation in await api.pages(path("constellations"), most=ASKED_MAX):
-        for agent in await api.pages(path("constellations", constellation["id"], "agents")):
+    for constellation in await api.pages("constellations", most=ASKED_MAX):
+        for agent in await api.pages("constellations", constellation["id"], "agents"):
             name = f"{agent['model_provider']}/{agent['model_name']}"
             found.setdefault(name, []).append(f"{constellation['name']}/{agent['name']}")
     return found
@@ -77,12 +72,11 @@ def _price(facts: Json) -> str | None:
     return f"{dollars(facts['input_price'])} in, {dollars(facts['output_price'])} out"
 
 
-@model.command("test", epilog="Example: pattern model test ollama/qwen3:8b")
+@model.add("test", "ollama/qwen3:8b", runs=connected)
 @click.argument("name", metavar="PROVIDER/MODEL")
-@connected
 async def test(api: Api, output: Output, name: str) -> ExitCode:
     """Ask a model a question: its answer in words, a tool call, its speed."""
-    trial = await api.call("POST", path("models", "test"), body={"model": name})
+    trial = await api.call("POST", "models", "test", body={"model": name})
     rows = [{"check": check, "state": state, "message": message} for check, state, message in findings(trial)]
     output.table(("check", "state", "message*"), rows, empty="", data=trial)
     return FAILED if any(row["state"] == "problem" for row in rows) else DONE
@@ -129,7 +123,7 @@ def notes(facts: Json) -> Iterator[str]:
         )
 
 
-@model.command("set", epilog="Example: pattern model set ollama/qwen3:8b -a ada")
+@model.add("set", "ollama/qwen3:8b -a ada", runs=connected)
 @click.argument("name", metavar="PROVIDER/MODEL")
 @click.option(
     "-c",
@@ -139,8 +133,7 @@ def notes(facts: Json) -> Iterator[str]:
     help="The constellation of the agent.  [default: the only one]",
 )
 @click.option("-a", "--agent", metavar="NAME", help="The agent.  [default: the default model is set]")
-@connected
-async def set_model(api: Api, output: Output, name: str, constellation: str | None, agent: str | None) -> ExitCode:
+async def set_model(api: Api, output: Output, name: str, constellation: str | None, agent: str | None) -> None:
     """Set the model of an agent, or without one the default model, in pattern.toml. No restart is needed."""
     if agent is not None:
         provider, _slash, wanted = name.partition("/")
@@ -150,9 +143,8 @@ async def set_model(api: Api, output: Output, name: str, constellation: str | No
         changed = await home.call("PATCH", "agents", agent, body={"model_provider": provider, "model_name": wanted})
         output.result(changed, f"{changed['name']} uses {name} from its next turn on.")
         note_warnings(output, changed)
-        return DONE
-    changed = await api.call("PUT", path("models", "default"), body={"model": name})
+        return
+    changed = await api.call("PUT", "models", "default", body={"model": name})
     output.result(changed, f"The default model is {name}. Agents that exist keep theirs; change one with -c and -a.")
     if why := changed["unusable"].get(changed["default_provider"]):
         output.note(why)
-    return DONE

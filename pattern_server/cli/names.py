@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from pattern_core.errors import NotFound, PatternError
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
-from pattern_server.cli.client import Api, Json, connection, path, running_server
+from pattern_server.cli.client import Api, Json, connection, running_server
 from pattern_server.config import Config, load
 
 CANDIDATES_MAX = 5  # shown of the ids that begin alike
@@ -60,7 +60,7 @@ class Named(click.ParamType[str]):
     async def rows(self, api: Api, given: Mapping[str, Any]) -> list[Json]:
         """Return the rows of the list that it is in."""
         parts = self.listed.format_map({name: value or EVERYONE for name, value in given.items()}).split("/")
-        return await api.pages(path(*parts), most=None, **self._query)
+        return await api.pages(*parts, most=None, **self._query)
 
     async def whole(self, api: Api, value: str, given: Mapping[str, Any]) -> str:
         """Return the id that begins like `value`, or `value` itself if none does.
@@ -150,8 +150,8 @@ async def suggestion(api: Api, given: Mapping[str, Any]) -> str | None:
 
 async def people(api: Api, constellation: str) -> dict[str, str]:
     """Return the names of a constellation's agents and groups, and of the user that the caller is, by id."""
-    caller = await api.get(path("me"))
+    caller = await api.get("me")
     names = {caller["user_id"]: caller["username"]}
     for kind in ("agents", "groups"):
-        names |= {one["id"]: one["name"] for one in await api.pages(path("constellations", constellation, kind))}
+        names |= {one["id"]: one["name"] for one in await api.pages("constellations", constellation, kind)}
     return names

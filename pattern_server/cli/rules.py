@@ -15,7 +15,7 @@ from pattern_core.rules.ruleset import OTHER_NAMES, RuleSet
 from pattern_db.columns import Json as Value
 from pattern_server.cli.agents import note_warnings
 from pattern_server.cli.client import Json, json_or_words
-from pattern_server.cli.command import Home, PlainGroup, agent_option, in_constellation
+from pattern_server.cli.command import Home, PlainGroup, agent_option
 from pattern_server.cli.output import Output
 
 COLUMNS = ("number", "tool", "type?", "rest?", "means*")
@@ -40,15 +40,11 @@ Each TYPE has its own fields, given as FIELD=VALUE; those in brackets are option
 {KINDS_HELP}
 """
 
-
-@click.group(cls=PlainGroup)
-def rule() -> None:
-    """Tool rules, which limit or order the tool calls of an agent."""
+rule = PlainGroup("rule", help="Tool rules, which limit or order the tool calls of an agent.")
 
 
-@rule.command("list", epilog="Example: pattern rule list -a ada")
+@rule.add("list", "-a ada")
 @agent_option
-@in_constellation
 async def list_all(home: Home, output: Output, agent: str) -> None:
     """List an agent's rules, with their numbers and meaning."""
     found = await home.get("agents", agent)
@@ -68,32 +64,24 @@ def _row(number: int, stored: Json) -> Json:
     return {**stored, "number": number, "rest": shown, "means": RuleSet.of([stored]).lines[0]}
 
 
-@rule.command("add", help=ADD_HELP, epilog="Example: pattern rule add 'web_*' max_calls count=3 -a ada")
+@rule.add("add", "'web_*' max_calls count=3 -a ada", help=ADD_HELP)
 @click.argument("tool")
 @click.argument("type_", metavar="TYPE")
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
 @click.option("--priority", type=int, metavar="N", help="0 to 255; higher ones are checked first.  [default: 5]")
 @click.option("--message", metavar="TEXT", help="A text that the agent reads with the rule.")
 @agent_option
-@in_constellation
 async def add(
-    home: Home,
-    output: Output,
-    tool: str,
-    type_: str,
-    fields: tuple[str, ...],
-    priority: int | None,
-    message: str | None,
-    agent: str,
+    home: Home, output: Output, tool: str, type_: str, fields: tuple[str, ...], agent: str, **options: Any
 ) -> None:
     """Add a rule; `ADD_HELP` is its help."""
     given: Json = {"tool": tool, "type": type_, **field_values(type_, fields)}
-    given.update({name: value for name, value in (("priority", priority), ("message", message)) if value is not None})
+    given |= {name: value for name, value in options.items() if value is not None}
 
     def added(found: Json) -> Json:
         return {"tool_rules": RuleSet.of([*RuleSet.of(found["tool_rules"]).to_json(), given]).to_json()}
 
-    changed = await home.api.change(home.at("agents", agent), added)
+    changed = await home.change("agents", agent, by=added)
     rules = RuleSet.of(changed["tool_rules"])
     words = f"Added rule {len(rules.rules)} of {changed['name']}: {RuleSet(rules.rules[-1:]).lines[0]}"
     output.result(rules.to_json()[-1], words)
@@ -124,10 +112,9 @@ def _value(type_: Any, text: str) -> Value:
     return json_or_words(text)
 
 
-@rule.command("remove", epilog="Example: pattern rule remove 2 -a ada")
+@rule.add("remove", "2 -a ada")
 @click.argument("number", type=click.IntRange(min=1))
 @agent_option
-@in_constellation
 async def remove(home: Home, output: Output, number: int, agent: str) -> None:
     """Remove the rule with this NUMBER in `pattern rule list`."""
     meant: list[Json] = []
@@ -144,6 +131,6 @@ async def remove(home: Home, output: Output, number: int, agent: str) -> None:
         meant[:] = [gone]
         return {"tool_rules": stored or None}
 
-    changed = await home.api.change(home.at("agents", agent), without)
+    changed = await home.change("agents", agent, by=without)
     left = len(RuleSet.of(changed["tool_rules"]).rules)
     output.result(meant[0], f"Removed the rule {meant[0]['type']} about {meant[0]['tool']}; {left} left.")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, in_constellation, json_of, yes_option
+from pattern_server.cli.command import Home, PlainGroup, json_of, yes_option
 from pattern_server.cli.names import AGENT, GROUP, SCHEDULE
 from pattern_server.cli.output import Output, when
 
@@ -19,10 +19,7 @@ SHOWN_MAX = 20  # occurrences that `show` lists
 _DURATION = re.compile(r"(\d+)([smhd]?)")
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
-
-@click.group(cls=PlainGroup)
-def schedule() -> None:
-    """Schedules: messages that agents and groups get by themselves."""
+schedule = PlainGroup("schedule", help="Schedules: messages that agents and groups get by themselves.")
 
 
 def _seconds(_context: object, _parameter: object, text: str | None) -> float | None:
@@ -33,9 +30,7 @@ def _seconds(_context: object, _parameter: object, text: str | None) -> float | 
     return None if found is None else float(int(found[1]) * _UNITS_S[found[2]])
 
 
-@schedule.command(
-    "create", epilog="Example: pattern schedule create morning 'Plan my day.' -a ada --cron '30 7 * * MON-FRI'"
-)
+@schedule.add("create", "morning 'Plan my day.' -a ada --cron '30 7 * * MON-FRI'")
 @click.argument("name")
 @click.argument("message")
 @click.option("-a", "--agent", metavar="NAME", type=AGENT, help="The agent that gets the message.")
@@ -55,7 +50,6 @@ def _seconds(_context: object, _parameter: object, text: str | None) -> float | 
 @click.option(
     "--when", "conditions", metavar="JSON", help="Fire only if one of these conditions holds: JSON, or a file with it."
 )
-@in_constellation
 async def create(home: Home, output: Output, conditions: str | None, **given: Any) -> None:
     """Create the schedule NAME: send MESSAGE to an agent or a group again and again."""
     body = {name: value for name, value in given.items() if value is not None}
@@ -74,8 +68,7 @@ def _times(found: Json) -> str:
     return f"{times} ({found['zone']})"
 
 
-@schedule.command("list", epilog="Example: pattern schedule list")
-@in_constellation
+@schedule.add("list")
 async def list_all(home: Home, output: Output) -> None:
     """List the schedules."""
     await home.name_people(output)
@@ -87,9 +80,8 @@ async def list_all(home: Home, output: Output) -> None:
     output.table(COLUMNS, rows, empty="There is no schedule yet: pattern schedule create --help", shown=shown)
 
 
-@schedule.command("show", epilog="Example: pattern schedule show morning")
+@schedule.add("show", "morning")
 @click.argument("name", type=SCHEDULE)
-@in_constellation
 async def show(home: Home, output: Output, name: str) -> None:
     """Show the schedule NAME and what happened at its newest times."""
     await home.name_people(output)
@@ -102,9 +94,8 @@ async def show(home: Home, output: Output, name: str) -> None:
         output.table(OCCURRENCE_COLUMNS, rows, empty="It has not been due yet.")
 
 
-@schedule.command("run", epilog="Example: pattern schedule run morning")
+@schedule.add("run", "morning")
 @click.argument("name", type=SCHEDULE)
-@in_constellation
 async def run(home: Home, output: Output, name: str) -> None:
     """Run the schedule NAME now; its next time stays."""
     started = await home.call("POST", "schedules", name, "run")
@@ -112,28 +103,25 @@ async def run(home: Home, output: Output, name: str) -> None:
     output.result(started, f"Started the turn {turn_id}.", f"Next: pattern turn show {turn_id} -c {home.name}")
 
 
-@schedule.command("pause", epilog="Example: pattern schedule pause morning")
+@schedule.add("pause", "morning")
 @click.argument("name", type=SCHEDULE)
-@in_constellation
 async def pause(home: Home, output: Output, name: str) -> None:
     """Pause the schedule NAME until it is resumed."""
     found = await home.call("POST", "schedules", name, "pause")
     output.result(found, f"Paused {found['name']}. Next: pattern schedule resume {found['name']} -c {home.name}")
 
 
-@schedule.command("resume", epilog="Example: pattern schedule resume morning")
+@schedule.add("resume", "morning")
 @click.argument("name", type=SCHEDULE)
-@in_constellation
 async def resume(home: Home, output: Output, name: str) -> None:
     """Resume the schedule NAME; it is due again from now on."""
     found = await home.call("POST", "schedules", name, "resume")
     output.result(found, f"Resumed {found['name']}. It is due at {when(found['due_at'])} (UTC).")
 
 
-@schedule.command("delete", epilog="Example: pattern schedule delete morning")
+@schedule.add("delete", "morning")
 @click.argument("name", type=SCHEDULE)
 @yes_option
-@in_constellation
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
     """Delete the schedule NAME; the turns that it started stay."""
     found = await home.get("schedules", name)

@@ -60,7 +60,7 @@ def mode_of(home: Home, output: Output, mode: str | None) -> Json:
     """Return the mode of a search, {} for the server's default. Without a server it is by words: a command would load
     the embedding model for a single question, which needs seconds and 500 MB.
     """
-    if mode is None and not home.api.streams:
+    if mode is None and not home.streams:
         output.note("Searched by words only, because no server runs. For search by meaning: --mode hybrid")
         return {"mode": "words"}
     return {} if mode is None else {"mode": mode}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from pattern_server.cli.client import Api, path
+from pattern_server.cli.client import Api
 from pattern_server.cli.command import PlainGroup, connected
 from pattern_server.cli.names import CONSTELLATION, Named
 from pattern_server.cli.output import Output
@@ -14,13 +16,10 @@ COLUMNS = (
     *("revoked=revoked_at?", "constellation=constellation_id?"),
 )
 
-
-@click.group(cls=PlainGroup)
-def token() -> None:
-    """API tokens, for programs and other machines. Commands on this machine need none."""
+token = PlainGroup("token", help="API tokens, for programs and other machines. Commands on this machine need none.")
 
 
-@token.command("create", epilog="Example: pattern token create --name laptop --scope read,chat --days 90")
+@token.add("create", "--name laptop --scope read,chat --days 90", runs=connected)
 @click.option("--user", metavar="NAME", help="The user of the token.  [default: admin]")
 @click.option("-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="Valid only for this constellation.")
 @click.option(
@@ -28,36 +27,25 @@ def token() -> None:
 )
 @click.option("--days", type=click.IntRange(min=1), help="Days until it expires.  [default: never]")
 @click.option("--name", default="", help="A note about its purpose.")
-@connected
-async def create(
-    api: Api, output: Output, user: str | None, constellation: str | None, scope: str, days: int | None, name: str
-) -> None:
+async def create(api: Api, output: Output, scope: str, **given: Any) -> None:
     """Create a token and print it. It is shown only now; the server stores a hash."""
-    body = {
-        "scopes": [one.strip() for one in scope.split(",")],
-        "name": name,
-        "user": user,
-        "constellation": constellation,
-        "days": days,
-    }
-    made = await api.call("POST", path("tokens"), body=body)
+    body = {"scopes": [one.strip() for one in scope.split(",")], **given}
+    made = await api.call("POST", "tokens", body=body)
     output.result(made, made["token"])
     output.note(f"Revoke it with: pattern token revoke {made['id']}")
 
 
-@token.command("list", epilog="Example: pattern token list")
+@token.add("list", runs=connected)
 @click.option("--user", metavar="NAME", help="The user of the tokens.  [default: admin]")
-@connected
 async def list_all(api: Api, output: Output, user: str | None) -> None:
     """List tokens, oldest first, including revoked and expired ones."""
-    rows = await api.pages(path("tokens"), user=user)
+    rows = await api.pages("tokens", user=user)
     output.table(COLUMNS, rows, empty="There are no tokens yet: pattern token create")
 
 
-@token.command("revoke", epilog="Example: pattern token revoke token_01k")
+@token.add("revoke", "token_01k", runs=connected)
 @click.argument("id_", metavar="ID", type=Named("tokens", field="id"))
-@connected
 async def revoke(api: Api, output: Output, id_: str) -> None:
     """Revoke the token ID at once; open streams end within 5 seconds."""
-    await api.call("DELETE", path("tokens", id_))
+    await api.call("DELETE", "tokens", id_)
     output.result({"revoked": id_}, f"Revoked {id_}.")

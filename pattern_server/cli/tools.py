@@ -6,7 +6,7 @@ import click
 
 from pattern_core.errors import NotFound
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import ExitCode, Home, PlainGroup, in_constellation
+from pattern_server.cli.command import ExitCode, Home, PlainGroup
 from pattern_server.cli.output import FAILED, Output, cut, in_line
 
 SERVER_COLUMNS = ("name", "state", "tools?", "place?", "trouble*")
@@ -15,14 +15,10 @@ TOOL_COLUMNS = ("name", "effect?", "profiles?", "description")
 PROFILES = ("auto", "full", "small")
 DESCRIPTION_CHARS_MAX = 80  # shown of a description
 
-
-@click.group(cls=PlainGroup)
-def tool() -> None:
-    """Tools that agents may have."""
+tool = PlainGroup("tool", help="Tools that agents may have.")
 
 
-@tool.command("list", epilog="Example: pattern tool list")
-@in_constellation
+@tool.add("list")
 async def list_tools(home: Home, output: Output) -> None:
     """List the available tools. A new agent has those of the profile that suits its model."""
     found = await home.get("tools")
@@ -32,13 +28,10 @@ async def list_tools(home: Home, output: Output) -> None:
     output.say(f"Give an agent a tool: pattern agent edit AGENT --add-tool NAME -c {home.name}")
 
 
-@click.group(cls=PlainGroup)
-def mcp() -> None:
-    """MCP servers: programs and services that provide tools."""
+mcp = PlainGroup("mcp", help="MCP servers: programs and services that provide tools.")
 
 
-@mcp.command("list", epilog="Example: pattern mcp list")
-@in_constellation
+@mcp.add("list")
 async def list_all(home: Home, output: Output) -> None:
     """List the configured servers and their state."""
     found = (await home.get("mcp"))["items"]
@@ -46,9 +39,8 @@ async def list_all(home: Home, output: Output) -> None:
     output.table(SERVER_COLUMNS, found, empty=empty, shown=_server_row)
 
 
-@mcp.command("tools", epilog="Example: pattern mcp tools git")
+@mcp.add("tools", "git")
 @click.argument("name")
-@in_constellation
 async def tools(home: Home, output: Output, name: str) -> ExitCode:
     """List the tools of a server, by the names that agents use. Starts the server if necessary."""
     found = {one["name"]: one for one in (await home.get("mcp"))["items"]}
@@ -65,9 +57,8 @@ async def tools(home: Home, output: Output, name: str) -> ExitCode:
     return None
 
 
-@mcp.command("test", epilog="Example: pattern mcp test git")
+@mcp.add("test", "git")
 @click.argument("name")
-@in_constellation
 async def test(home: Home, output: Output, name: str) -> ExitCode:
     """Start a server, and report the result."""
     server = await home.call("POST", "mcp", name, "test")

@@ -23,19 +23,15 @@ TEXT_CHARS_MAX = 60  # shown of each part in the table; --json has more
 SHADES = "█▓▒░▚▞▤▥"  # of the parts of a prompt
 PROMPT_CHARS = 60  # of its bar
 
-
-@click.group(cls=PlainGroup)
-def turn() -> None:
-    """Turns: an agent's work from a message to its answer."""
+turn = PlainGroup("turn", help="Turns: an agent's work from a message to its answer.")
 
 
-@turn.command("list", epilog="Example: pattern turn list --status running")
+@turn.add("list", "--status running")
 @click.option("-a", "--agent", metavar="NAME", type=AGENT, help="Only turns of this agent.")
 @click.option(
     "--status", type=click.Choice([status.value for status in TurnStatus]), help="Only turns with this status."
 )
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest turns.")
-@in_constellation
 async def list_all(home: Home, output: Output, agent: str | None, status: str | None, limit: int) -> None:
     """List turns, newest first."""
     found = await home.pages("turns", most=limit, agent=agent, status=status)
@@ -53,9 +49,8 @@ def _line(turn: Json) -> Json:
     }
 
 
-@turn.command("show", epilog="Example: pattern turn show turn_01k")
+@turn.add("show", "turn_01k")
 @click.argument("turn_id", metavar="TURN", type=TURN)
-@in_constellation
 async def show(home: Home, output: Output, turn_id: str) -> None:
     """Show the status, usage and messages of a turn."""
     await home.name_people(output)
@@ -87,9 +82,8 @@ def _usage(usage: Json) -> str:
     return f"{usage['input_tokens']:,} tokens in, {usage['output_tokens']:,} out{estimated}; {money}"
 
 
-@turn.command("cancel", epilog="Example: pattern turn cancel turn_01k")
+@turn.add("cancel", "turn_01k")
 @click.argument("turn_id", metavar="TURN", type=TURN)
-@in_constellation
 async def cancel(home: Home, output: Output, turn_id: str) -> None:
     """Cancel a turn. Its messages and effects are kept; approvals that it waits for are withdrawn."""
     answer = await home.call("POST", "turns", turn_id, "cancel")

@@ -19,7 +19,7 @@ from pattern_core.models.providers import PROVIDERS, not_configured
 from pattern_core.models.trial import ModelTrial, try_model
 from pattern_db.files import holder_of
 from pattern_server.cli.child import FIRST_AGENT, HOME, LOG_FILE, ensure_server, first_agent
-from pattern_server.cli.client import Api, Json, RunningServer, connection, path, running_server
+from pattern_server.cli.client import Api, Json, RunningServer, connection, running_server
 from pattern_server.cli.command import ExitCode, local, unwrapped
 from pattern_server.cli.models import ASKED_MAX, speed
 from pattern_server.cli.output import DONE, FAILED, Output, cut, in_line
@@ -228,7 +228,7 @@ async def _ask(config: Config, output: Output, found: Candidate, *, must_answer:
 
 async def _reload(api: Api, output: Output, found: Candidate | None) -> int:
     """Have a running server read its models again; return the exit code."""
-    said = await api.call("POST", path("models", "reload"))
+    said = await api.call("POST", "models", "reload")
     if found is None:
         return DONE
     default = f"{said['default_provider']}/{said['default_model']}"
@@ -245,11 +245,11 @@ async def _reload(api: Api, output: Output, found: Candidate | None) -> int:
 async def _move_from_rules(api: Api, output: Output, found: Candidate) -> list[str]:
     """Give the model to the agents that the embedded rules answered for so far; return their names."""
     moved = []
-    for home in await api.pages(path("constellations"), most=ASKED_MAX):
-        for agent in await api.pages(path("constellations", home["id"], "agents")):
+    for home in await api.pages("constellations", most=ASKED_MAX):
+        for agent in await api.pages("constellations", home["id"], "agents"):
             if agent["model_provider"] == RULES and found.provider != RULES:
                 body = {"model_provider": found.provider, "model_name": found.model}
-                await api.call("PATCH", path("constellations", home["id"], "agents", agent["id"]), body=body)
+                await api.call("PATCH", "constellations", home["id"], "agents", agent["id"], body=body)
                 moved.append(f"{home['name']}/{agent['name']}")
     if moved:
         output.say(f"Switched {', '.join(moved)} from the embedded rules to {found.name}.")
@@ -319,7 +319,7 @@ async def _status(server: RunningServer) -> Json:
     with unwrapped():
         async with connection(server) as http:
             api = Api(http, streams=True)
-            models, homes = await api.get(path("models")), await api.pages(path("constellations"))
+            models, homes = await api.get("models"), await api.pages("constellations")
     trouble = next((one["trouble"] for one in models["items"] if one["is_default"]), None)
     return {
         "url": server.url,

@@ -67,13 +67,10 @@ def _plot(rows: list[Json], items: list[Json]) -> None:
         row["plot"] = bar(size / (max(sizes) or 1))
 
 
-@click.group(cls=PlainGroup)
-def budget() -> None:
-    """Token and cost budgets of turns, agents and the constellation."""
+budget = PlainGroup("budget", help="Token and cost budgets of turns, agents and the constellation.")
 
 
-@budget.command("list", epilog="Example: pattern budget list")
-@in_constellation
+@budget.add("list")
 async def list_all(home: Home, output: Output) -> None:
     """List the budgets, and what is spent and left."""
     found = await home.pages("budgets")
@@ -108,11 +105,12 @@ def _amount(unit: str, amount: int | None) -> str | None:
     return None if amount is None else shown_amount(Unit(unit), amount)
 
 
-@budget.command("set", epilog="Example: pattern budget set --dollars 5 --per day -a ada")
+@budget.add("set", "--dollars 5 --per day -a ada")
 @click.option("--dollars", "money", metavar="SUM", help="The amount in dollars, such as 5 or 0.25.")
 @click.option("--tokens", type=click.IntRange(0), metavar="N", help="The number of tokens, input and output.")
 @click.option(
     "--per",
+    "period",
     type=click.Choice(["day", "month", "total"]),
     default="total",
     help="The period after which it starts again.",
@@ -120,36 +118,27 @@ def _amount(unit: str, amount: int | None) -> str | None:
 @click.option("-a", "--agent", metavar="NAME", type=AGENT, help="For one agent.")
 @click.option("--each-agent", is_flag=True, help="For each agent without a budget of its own.")
 @click.option("--group", metavar="ID", help="For one group, by its id (groups are not available yet).")
-@click.option("--turn", "is_turn", is_flag=True, help="For each turn, with the turns that it starts.")
-@in_constellation
+@click.option("--turn", is_flag=True, help="For each turn, with the turns that it starts.")
 async def set_one(
-    home: Home,
-    output: Output,
-    money: str | None,
-    tokens: int | None,
-    per: str,
-    agent: str | None,
-    each_agent: bool,
-    group: str | None,
-    is_turn: bool,
+    home: Home, output: Output, money: str | None, tokens: int | None, period: str, **scopes: Any
 ) -> None:
     """Set or change a budget of the whole constellation, or of what an option names."""
     if (money is None) == (tokens is None):
         raise click.UsageError("No amount was given. Use --dollars or --tokens, not both.")
-    if sum(map(bool, (agent, each_agent, group, is_turn))) > 1:
+    named = [scope.removeprefix("each_") for scope, value in scopes.items() if value]
+    if len(named) > 1:
         raise click.UsageError("Use only one of --agent, --each-agent, --group and --turn.")
-    scope = "agent" if agent or each_agent else "group" if group else "turn" if is_turn else "constellation"
     amount = tokens if money is None else microdollars(money)
     unit = "tokens" if money is None else "microdollars"
-    body = {"scope": scope, "agent": agent, "group": group, "period": per, "unit": unit, "amount": amount}
+    body = {"scope": named[0] if named else "constellation", "agent": scopes["agent"], "group": scopes["group"]}
+    body |= {"period": period, "unit": unit, "amount": amount}
     made = await home.call("PUT", "budgets", body=body)
     left = "" if made["left"] is None else f"; {_amount(unit, made['left'])} left"
     output.result(made, f"Set {made['id']} to {_amount(unit, made['amount'])}{left}.")
 
 
-@budget.command("remove", epilog="Example: pattern budget remove constellation.day.microdollars")
+@budget.add("remove", "constellation.day.microdollars")
 @click.argument("id_", metavar="ID")
-@in_constellation
 async def remove(home: Home, output: Output, id_: str) -> None:
     """Remove the budget ID, as `pattern budget list` shows it."""
     ids = {name: key for key, name in (await people(home.api, home.name)).items()}

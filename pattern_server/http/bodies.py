@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
@@ -74,6 +74,17 @@ def page_of(answer: type[BaseModel]) -> Any:
 def items_of(answer: type[BaseModel]) -> Any:
     """Return the model of a whole list of such responses."""
     return Items.__class_getitem__(answer)
+
+
+def require_values(changes: Mapping[str, object], *names: str) -> None:
+    """Refuse null as the new value of these fields.
+
+    Raises:
+        InvalidInput: one of them is null.
+    """
+    for name in names:
+        if changes.get(name, "") is None:
+            raise InvalidInput(f"`{name}` cannot be null; leave it out to keep it")
 
 
 def encode_cursor(*place: str) -> str:

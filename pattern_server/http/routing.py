@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import trio
 from fastapi import APIRouter, Depends, Path, Request, Response
@@ -78,6 +79,10 @@ class AwakeAccess(Access):
     """An access for a whole route: its constellation stays awake until the route has returned."""
 
     constellation: Constellation
+
+    def locate(self, response: Response, *below: str) -> None:
+        """Set the header `Location` to what was made below the constellation."""
+        response.headers["location"] = f"{API}/constellations/{self.constellation.id}/{quote('/'.join(below))}"
 
 
 @dataclass(frozen=True, slots=True)

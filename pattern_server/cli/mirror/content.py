@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 from pattern_core.memory.changes import applied, carried, change_to
 from pattern_core.memory.document import TEXT, same
 from pattern_db.columns import Json, to_json
-from pattern_server.cli.memory_edits import schema_name
+from pattern_server.cli.memory_edits import dumped, schema_name, written
 
 FILE_BYTES_MAX = 8 * 1024 * 1024  # twice what the largest block may need in UTF-8
 _BOM = "\ufeff"
@@ -40,26 +40,18 @@ class Unreadable(ValueError):
     """The file does not hold what its ending says; the message tells a person what to do."""
 
 
-def form_of(block: Mapping[str, Any]) -> Form:
+def form_of(block: dict[str, Any]) -> Form:
     """Return the form of a block as the API shows it: by its schema, `"Text"` or an object with one key such as
     `Map`.
     """
-    return {"Text": Form.TEXT, "Log": Form.LOG}.get(schema_name(dict(block)), Form.VALUE)
+    return {"Text": Form.TEXT, "Log": Form.LOG}.get(schema_name(block), Form.VALUE)
 
 
-def text_of(block: Mapping[str, Any]) -> str:
+def text_of(block: dict[str, Any]) -> str:
     """Return the block's content as the text of its file."""
-    form, value = form_of(block), block.get("value", block["content"])
-    if form is Form.TEXT:
-        return str(value)
-    if form is Form.LOG and isinstance(value, list):
-        return "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in value)
-    return dumped(value)
-
-
-def dumped(value: object) -> str:
-    """Return a JSON value as the text of a file."""
-    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    if form_of(block) is Form.LOG and isinstance(block["value"], list):
+        return "".join(json.dumps(entry, ensure_ascii=False) + "\n" for entry in block["value"])
+    return written(block)
 
 
 def body_of(form: Form, text: str) -> dict[str, object]:

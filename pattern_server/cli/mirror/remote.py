@@ -11,6 +11,7 @@ from pattern_server.cli.command import Home
 from pattern_server.cli.mirror.content import Form, body_of, form_of, text_of
 from pattern_server.cli.mirror.plan import Remote
 
+_ALL: Json = {"id": EVERYONE, "name": EVERYONE}
 PAST_MAX = 50  # versions searched for a file without a state
 _KEPT_BY_SYSTEM = "a log is kept by the system and cannot be edited; what you wrote is kept in a file next to it"
 
@@ -48,16 +49,10 @@ class Memory:
     async def owners(self, names: Sequence[str]) -> list[Owner]:
         """Return the agents with these names or ids; all active ones, and the constellation, if none are given."""
         if names:
-            return [await self._owner(name) for name in names]
-        agents = await self._home.pages("agents")
-        awake = [Owner(id=agent["id"], name=agent["name"]) for agent in agents if agent["status"] != "archived"]
-        return [*awake, Owner(id=EVERYONE, name=EVERYONE)]
-
-    async def _owner(self, name: str) -> Owner:
-        if name == EVERYONE:
-            return Owner(id=EVERYONE, name=EVERYONE)
-        agent = await self._home.get("agents", name)
-        return Owner(id=agent["id"], name=agent["name"])
+            found = [_ALL if name == EVERYONE else await self._home.get("agents", name) for name in names]
+        else:
+            found = [row for row in await self._home.pages("agents") if row["status"] != "archived"] + [_ALL]
+        return [Owner(id=row["id"], name=row["name"]) for row in found]
 
     async def blocks(self, owner: Owner) -> list[Block]:
         """Return the blocks that belong to the owner itself; those that it only sees are in their owners' folders."""

@@ -45,7 +45,7 @@ class MirrorEvent:
     did: Do
     note: str = ""
     version: int | None = None
-    is_skipped: bool = False
+    skipped: bool = False
 
 
 Tell = Callable[[MirrorEvent], None]
@@ -73,7 +73,7 @@ class MirrorReport:
     def skip(self, path: str, did: Do, note: str) -> None:
         """Report a step that leaves something for a person to do."""
         self.skipped.add(path)
-        self._tell(MirrorEvent(path=path, did=did, note=note, is_skipped=True))
+        self._tell(MirrorEvent(path=path, did=did, note=note, skipped=True))
 
     def refuse(self, path: str, local: Local, note: str, *, version: int = 0) -> None:
         """Leave a file as it is and say why, once for each content of it and version of its block."""

@@ -6,13 +6,13 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import trio
 
-from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, connection, open_api, path, running_server
+from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, connection, open_api, running_server
 from pattern_server.cli.command import ExitCode, Home, unwrapped
 from pattern_server.cli.mirror.disk import OWN
 from pattern_server.cli.mirror.plan import Do
@@ -82,12 +82,12 @@ def _watch(root: Path, bell: Bell, stop: threading.Event) -> None:
             trio.from_thread.run_sync(bell.ring)
 
 
-async def listen(api: Api, where: str, bell: Bell) -> None:
-    """Ring whenever a block changes; returns when the server is gone. `where` is the path of the events."""
+async def listen(home: Home, bell: Bell) -> None:
+    """Ring whenever a block of the constellation changes; returns when the server is gone."""
     place = EVENT_NUMBER_MAX
     while True:
         try:
-            async with api.events(where, after=place) as events:
+            async with home.events("events", after=place) as events:
                 async for event in events:
                     place = event.seq
                     if event.name == "memory.changed":
@@ -130,7 +130,7 @@ async def once(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
     with unwrapped():
         async with open_api(config) as api:
             skipped = await bring_together(api, wanted, reported.append)
-    output.data({"events": [as_data(event) for event in reported], "skipped": list(skipped)})
+    output.data({"events": [asdict(event) for event in reported], "skipped": list(skipped)})
     for event in reported:
         _show(output, event)
     if not reported:
@@ -147,7 +147,7 @@ async def bring_together(api: Api, wanted: SyncWanted, tell: Callable[[MirrorEve
         Conflict: the folder is in use, or mirrors another constellation.
         OSError: the disk failed.
     """
-    found = await api.get(path("constellations", wanted.constellation))
+    found = await api.get("constellations", wanted.constellation)
     memory = Memory(Home(api, found["id"]))
     with opened(wanted.root, found["id"], wanted.rules, tell) as mirror:
         deadline = trio.current_time() + ONCE_PATIENCE_S
@@ -188,7 +188,7 @@ async def keep(config: Config, output: Output, wanted: SyncWanted) -> None:
         Conflict: the folder is in use, or mirrors another constellation.
     """
     async with open_api(config) as api:
-        found = await api.get(path("constellations", wanted.constellation))
+        found = await api.get("constellations", wanted.constellation)
     with opened(wanted.root, found["id"], wanted.rules, partial(_show, output)) as mirror, unwrapped():
         output.note(f"Mirroring the memory of {found['name']} in {wanted.root}. Stop with Ctrl-C.")
         bell = Bell()
@@ -223,11 +223,12 @@ async def _rounds(
     mirror: Mirror, wanted: SyncWanted, constellation: str, bell: Bell, api: Api
 ) -> tuple[int, Exception]:
     """Make rounds until something goes wrong; return how many succeeded, and what it was."""
-    memory, rounds = Memory(Home(api, constellation)), 0
+    home, rounds = Home(api, constellation), 0
+    memory = Memory(home)
     try:
         with unwrapped():
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(listen, api, path("constellations", constellation, "events"), bell)
+                nursery.start_soon(listen, home, bell)
                 while True:
                     outcome = await mirror.round(memory, wanted.agents)
                     rounds += 1
@@ -236,19 +237,13 @@ async def _rounds(
         return rounds, error
 
 
-def as_data(event: MirrorEvent) -> dict[str, object]:
-    """Return an event as JSON."""
-    reported = {"path": event.path, "did": event.did.value, "note": event.note, "version": event.version}
-    return {**reported, "skipped": event.is_skipped}
-
-
 def _show(output: Output, event: MirrorEvent) -> None:
     version = "" if event.version is None else f" version {event.version}"
     note = f" ({event.note})" if event.note and version else f" {event.note}" if event.note else ""
     line = f"{event.path} {_SIGNS[event.did]}{version}{note}"
-    if event.is_skipped:
+    if event.skipped:
         output.note(line)
     elif not output.is_json:
         output.say(line)
     else:
-        output.data(as_data(event))
+        output.data(asdict(event))

@@ -123,7 +123,7 @@ async def create(body: AgentCreateRequest, home: ToWrite, response: Response) ->
     agent = await home.constellation.roster.create(spec, author=home.caller.author)
     if body.status is not AgentStatus.ACTIVE:
         agent = await home.constellation.roster.update(agent.id, {"status": body.status})
-    response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/agents/{agent.id}"
+    home.locate(response, "agents", agent.id)
     return _tagged(response, home.constellation, agent)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from fastapi import Query, Response
 from pydantic import Field
@@ -145,6 +144,5 @@ async def _stored(home: OwnerAccess, body: ArchiveEntryRequest, supersedes: str 
     )
     if not is_new:
         response.status_code = 200
-    where = f"/api/v1/constellations/{home.constellation.id}/agents/{home.owner}/archival"
-    response.headers["location"] = f"{where}/{quote(entry.id)}"
+    home.locate(response, "agents", home.owner, "archival", entry.id)
     return fields_with(entry, is_new=is_new)

@@ -91,7 +91,7 @@ async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -
         embedding_model=embeddings.model or embeddings.provider,
         root=root,
     )
-    response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/folders/{row.id}"
+    home.locate(response, "folders", row.id)
     return row
 
 
@@ -163,8 +163,7 @@ async def put_file(f: str, name: str, request: Request, home: ToWrite, response:
     row, is_new = await home.constellation.folders.put_file(f, name, data)
     if is_new:
         response.status_code = 201
-        where = f"{row.folder_id}/files/{quote(row.name)}"
-        response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/folders/{where}"
+        home.locate(response, "folders", row.folder_id, "files", row.name)
     return row
 
 

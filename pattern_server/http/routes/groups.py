@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.groups.group import Group, MemberSpec
 from pattern_db.journal import group_runs
-from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, answer_of, page_of
+from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, answer_of, page_of, require_values
 from pattern_server.http.routes.messages import (
     ANSWERS,
     Accept,
@@ -121,7 +121,7 @@ async def create(body: GroupCreateRequest, home: ToWrite, response: Response) ->
         description=body.description,
         pattern_config=body.pattern_config,
     )
-    response.headers["location"] = f"/api/v1/constellations/{home.constellation.id}/groups/{group.id}"
+    home.locate(response, "groups", group.id)
     return group
 
 
@@ -141,9 +141,7 @@ async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> Group:
     A running turn keeps what it started with.
     """
     changes = body.model_dump(exclude_unset=True, exclude={"members"})
-    empty = [name for name in ("name", "pattern_type") if name in changes and changes[name] is None]
-    if empty:
-        raise InvalidInput(f"`{empty[0]}` cannot be null; leave it out to keep it")
+    require_values(changes, "name", "pattern_type")
     if changes.get("pattern_config", {}) is None:
         changes["pattern_config"] = {}
     members = None if body.members is None else _specs(body.members)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import trio
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -89,15 +89,11 @@ for file in ("page.css", "page.js"):
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> JSONResponse:
     """The API for programs, as OpenAPI describes it."""
-    return JSONResponse(await _description(request))
+    app: FastAPI = request.app
+    return JSONResponse(await trio.to_thread.run_sync(app.openapi))
 
 
 @router.get("/", include_in_schema=False)
 async def root() -> PlainTextResponse:
     """A word for people who open the address in a browser."""
     return PlainTextResponse("This is a Pattern server. What it offers: /docs\n")
-
-
-async def _description(request: Request) -> dict[str, Any]:
-    app: FastAPI = request.app
-    return await trio.to_thread.run_sync(app.openapi)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from fastapi import Depends, Header, Query, Response
 from pydantic import BaseModel, Field
@@ -157,9 +156,7 @@ async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: D
     demanded.check(found, label)
     if found is None:
         response.status_code = 201
-        response.headers["location"] = (
-            f"/api/v1/constellations/{home.constellation.id}/agents/{home.owner}/memory/{quote(label)}"
-        )
+        home.locate(response, "agents", home.owner, "memory", label)
         content_edit(body)  # refuses a request without content or with two
         made = await home.constellation.memory.create(home.owner, new_block(body, label), by=_by(home))
         return tagged(response, await block_answer(home.constellation, made))

@@ -11,7 +11,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.schedule.plan import Missed, SchedulePlan, plan_of
 from pattern_core.schedule.schedules import Occurrence, Schedule
 from pattern_db.enums import ScheduleStatus
-from pattern_server.http.bodies import Paged, RequestModel, answer_of, fields_with, page_of
+from pattern_server.http.bodies import Paged, RequestModel, answer_of, fields_with, page_of, require_values
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/schedules", tags=["schedules"])
@@ -100,7 +100,7 @@ async def create(body: ScheduleCreateRequest, home: ToWrite, response: Response)
         message=body.message,
         plan=body.model_dump(exclude={"name", "message", "agent", "group"}, exclude_unset=True),
     )
-    response.headers["location"] = f"/api/v1/constellations/{constellation.id}/schedules/{row.id}"
+    home.locate(response, "schedules", row.id)
     return _shown(row, due_at)
 
 
@@ -120,9 +120,7 @@ async def update(s: str, body: ScheduleUpdateRequest, home: ToWrite) -> dict[str
     It is due again from now on; a schedule that is finished becomes active if there is a next time.
     """
     changes = body.model_dump(exclude_unset=True)
-    empty = [name for name in ("name", "message") if name in changes and changes[name] is None]
-    if empty:
-        raise InvalidInput(f"`{empty[0]}` cannot be null; leave it out to keep it")
+    require_values(changes, "name", "message")
     return _shown(*await home.constellation.schedules.update(s, changes))
 
 

@@ -52,14 +52,7 @@ async def create(body: TokenRequest, server: Server, caller: MayWrite) -> object
 
     Return it with its secret, which is never shown again.
     """
-    row, secret = await server.accounts.create_token_for(
-        caller,
-        name=body.name,
-        scopes=body.scopes,
-        user=body.user,
-        constellation=body.constellation,
-        days=body.days,
-    )
+    row, secret = await server.accounts.create_token_for(caller, **body.model_dump())
     return fields_with(row, token=secret)
 
 

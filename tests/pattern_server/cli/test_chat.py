@@ -6,7 +6,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -517,29 +517,18 @@ ONE = {
 }
 
 
-async def typed(command: click.Command, *words: str) -> list[tuple[str, Any]]:
-    """Run a command with the parameters as a person types them; return what was asked for."""
+async def typed(command: click.Command, *words: str, **told: Any) -> list[tuple[str, Any]]:
+    """Run a command on the approval with the parameters as a person types them; return what was asked for."""
     asked: list[tuple[str, Any]] = []
 
     def answer(request: httpx2.Request) -> Answer:
-        asked.append((f"{request.method} {request.url.path}", json.loads(request.content)))
-        return as_json({**ONE, "decision": {"note": "Done"}})
+        asked.append((f"{request.method} {request.url.path}", json.loads(request.content or "null")))
+        return as_json({**ONE, **told})
 
-    with command.make_context("approve", ["apr_1", "-c", "home", *words]) as context:
-        own = ("config_file", "data_dir", "is_json", "server", "token_file", "constellation")
-        given = {name: value for name, value in context.params.items() if name not in own}
-        return await _called(command, answer, asked, is_json=False, **given)
-
-
-async def _called(
-    command: click.Command,
-    answer: Callable[[httpx2.Request], Answer],
-    asked: list[tuple[str, Any]],
-    *,
-    is_json: bool,
-    **given: Any,
-) -> list[tuple[str, Any]]:
-    await below(command)(api_of(answer), Output(is_json=is_json), constellation="home", **given)
+    with command.make_context("approvals", ["apr_1", "-c", "home", *words]) as context:
+        shared = ("config_file", "data_dir", "is_json", "server", "token_file")
+        given = {name: value for name, value in context.params.items() if name not in shared}
+        await below(command)(api_of(answer), Output(), **given)
     return asked
 
 
@@ -547,8 +536,7 @@ async def test_a_call_is_shown_with_all_its_arguments(capsys: pytest.CaptureFixt
     command = "x" * 500
     call_of_tool = {"agent_id": "agent_1", "agent": "ada", "tool": "shell", "digest": "ab", "call_id": "call_1"}
     request = {**call_of_tool, "arguments": {"command": command, "timeout": 5}, "reason": "it writes"}
-    asked: list[tuple[str, Any]] = []
-    await _called(approvals.show, lambda _: as_json({**ONE, "request": request}), asked, is_json=False, id_="apr_1")
+    await typed(approvals.show, request=request)
     shown = capsys.readouterr().out
     assert f"    arguments:\n      command: {command}\n      timeout: 5\n    reason: it writes" in shown
     assert "call_1" not in shown and "ab\n" not in shown
@@ -571,7 +559,8 @@ WHERE = "POST /api/v1/constellations/home/approvals/apr_1"
     ],
 )
 async def test_a_yes_for_longer_or_otherwise(words: list[str], body: dict[str, Any]) -> None:
-    assert await typed(approvals.approve, *words) == [(WHERE, {"decision": "approve", **body})]
+    asked = await typed(approvals.approve, *words, decision={"note": "Done"})
+    assert asked == [(WHERE, {"decision": "approve", **body})]
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,17 @@ from pattern_core.errors import InvalidInput
 from pattern_db.errors import OwnedElsewhere
 from pattern_db.files import DataDirLock
 from pattern_server.cli import client, run
-from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, open_api, path, remote, running_server
+from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, open_api, remote, running_server
+from pattern_server.cli.command import Home
 from pattern_server.config import load
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
 from tests.pattern_server.place import Place
 
 
 def test_paths_are_escaped() -> None:
-    assert path("constellations", "my home", "agents", "a/b?c") == "/api/v1/constellations/my%20home/agents/a%2Fb%3Fc"
+    api = api_of(lambda _: as_json({}))
+    assert api.at("constellations", "my home", "a/b?c") == "/api/v1/constellations/my%20home/a%2Fb%3Fc"
+    assert Home(api, "my home", "agents").at("ada") == "/api/v1/constellations/my%20home/agents/ada"
 
 
 async def test_a_list_is_read_page_by_page() -> None:
@@ -36,9 +39,9 @@ async def test_a_list_is_read_page_by_page() -> None:
         return as_json({"items": items, "next_cursor": str(start + 3) if start + 3 < 7 else None})
 
     api = api_of(answer)
-    assert [row["n"] for row in await api.pages("/list")] == list(range(7))
+    assert [row["n"] for row in await api.pages("list")] == list(range(7))
     assert len(asked) == 3
-    assert len(await api.pages("/list", most=4, kind=None)) == 4
+    assert len(await api.pages("list", most=4, kind=None)) == 4
     assert asked[-1] == "limit=1&cursor=3"
 
 
@@ -46,20 +49,22 @@ async def test_a_problem_document_becomes_its_sentence() -> None:
     problem = {"title": "Conflict", "detail": "The name home is taken; choose another.", "code": "conflict"}
     api = api_of(lambda _: as_json(problem, 409))
     with pytest.raises(ServerFailed, match="The name home is taken; choose another") as caught:
-        await api.call("POST", "/x", body={})
+        await api.call("POST", "x", body={})
     assert (caught.value.status, caught.value.problem_code) == (409, "conflict")
 
 
 async def test_an_error_without_a_problem_document() -> None:
     api = api_of(lambda _: (502, {"content-type": "text/html"}, b"<h1>Bad gateway</h1>"))
     with pytest.raises(ServerFailed, match="status 502"):
-        await api.get("/x")
+        await api.get("x")
 
 
 async def test_find_gives_the_version_or_nothing() -> None:
-    api = api_of(lambda request: as_json({"a": 1}, etag='"3"') if request.url.path == "/there" else as_json({}, 404))
-    assert await api.find("/there") == ({"a": 1}, '"3"')
-    assert await api.find("/gone") is None
+    api = api_of(
+        lambda request: as_json({"a": 1}, etag='"3"') if request.url.path == "/api/v1/there" else as_json({}, 404)
+    )
+    assert await api.find("there") == ({"a": 1}, '"3"')
+    assert await api.find("gone") is None
 
 
 @pytest.mark.parametrize("others", [0, 2, 9])
@@ -80,7 +85,7 @@ async def test_a_change_starts_from_what_others_left(others: int) -> None:
         stored.update(json.loads(request.content))
         return as_json(stored)
 
-    changing = api_of(answer).change("/x", lambda found: {"n": found["n"] + 1})
+    changing = api_of(answer).change("x", by=lambda found: {"n": found["n"] + 1})
     if others < client.CHANGE_TRIES:
         assert await changing == {"n": 10 * others + 1} == stored
     else:
@@ -98,12 +103,12 @@ async def test_a_change_that_is_refused_for_another_reason_is_not_tried_again() 
         return as_json({}, etag='"1"') if request.method == "GET" else as_json(problem, 409)
 
     with pytest.raises(ServerFailed, match="taken"):
-        await api_of(answer).change("/x", lambda _: {})
+        await api_of(answer).change("x", by=lambda _: {})
     assert asked == ["GET", "PATCH"]
 
 
 async def test_an_answer_without_a_body_is_empty() -> None:
-    assert await api_of(lambda _: (204, {}, b"")).call("DELETE", "/x") == {}
+    assert await api_of(lambda _: (204, {}, b"")).call("DELETE", "x") == {}
 
 
 async def test_events_are_decoded() -> None:
@@ -119,7 +124,7 @@ async def test_events_are_decoded() -> None:
         sent.append(request)
         return 200, {"content-type": "text/event-stream"}, stream
 
-    async with api_of(answer).events("/events", after=6, key="k") as events:
+    async with api_of(answer).events("events", after=6, key="k") as events:
         seen = [(event.seq, event.name, event.data) async for event in events]
     assert seen == [(7, "text.delta", {"text": "a\nb"}), (8, "turn.completed", {"status": "completed"})]
     assert sent[0].method == "GET"
@@ -130,7 +135,7 @@ async def test_events_are_decoded() -> None:
 async def test_a_refused_stream_raises_its_problem() -> None:
     api = api_of(lambda _: as_json({"detail": "No such turn.", "code": "not_found"}, 404))
     with pytest.raises(ServerFailed, match="No such turn"):
-        async with api.events("/events"):
+        async with api.events("events"):
             pass
 
 
@@ -141,7 +146,7 @@ async def test_a_server_that_does_not_answer() -> None:
         server = client.RunningServer(pid=os.getpid(), url=url, started_at="", token="t")
         async with client.connection(server) as http:
             with pytest.raises(ServerUnreachable, match="pattern serve"):
-                await Api(http, streams=True).get("/x")
+                await Api(http, streams=True).get("x")
 
 
 def write_server_json(folder: Path, pid: int) -> None:
@@ -195,11 +200,11 @@ def test_the_server_of_another_user_is_named(tmp_path: Path) -> None:
 async def test_without_a_server_the_application_is_opened_here(tmp_path: Path) -> None:
     async with open_api(load(data_dir=tmp_path), creates=True) as api:
         assert not api.streams
-        assert (await api.get("/api/v1/me"))["username"] == "admin"
+        assert (await api.get("me"))["username"] == "admin"
         assert not (tmp_path / "server.json").exists(), "no other process can call it"
-        made = await api.call("POST", path("constellations"), body={"name": "home"})
+        made = await api.call("POST", "constellations", body={"name": "home"})
     async with open_api(load(data_dir=tmp_path)) as api:
-        assert (await api.get(path("constellations", "home")))["id"] == made["id"]
+        assert (await api.get("constellations", "home"))["id"] == made["id"]
 
 
 async def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +223,7 @@ async def test_a_folder_in_use_is_waited_for_and_then_refused(tmp_path: Path, mo
 
             nursery.start_soon(let_go)
             async with open_api(load(data_dir=tmp_path / "other"), creates=True) as api:
-                assert await api.pages(path("constellations")) == []
+                assert await api.pages("constellations") == []
 
 
 @pytest.mark.parametrize("with_file", [True, False])
@@ -277,8 +282,8 @@ async def test_after_a_restart_the_server_is_found_with_its_new_token(tmp_path: 
         async with open_api(load(data_dir=tmp_path)) as api:
             started(2)
             api.find_again()
-            assert str(api._http.base_url).startswith("http://127.0.0.1:2")
-            assert api._http.headers["authorization"] == "Bearer t2"
+            assert str(api.http.base_url).startswith("http://127.0.0.1:2")
+            assert api.http.headers["authorization"] == "Bearer t2"
             (tmp_path / "server.json").unlink()
             api.find_again()  # none runs now; one may again
-            assert api._http.headers["authorization"] == "Bearer t2"
+            assert api.http.headers["authorization"] == "Bearer t2"

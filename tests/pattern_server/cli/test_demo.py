@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from pattern_core.errors import Unavailable
@@ -179,20 +180,20 @@ TURNS = [f"turn_{day}" for day in range(1, DAYS + 1)]
 SEEN = list(range(1, DAYS + 1))
 
 
-class Server:
+class Server(Home):
     """Stands for the API of a server that holds `notes`, in its history and in memory, and `events`."""
 
     def __init__(self, notes: list[str], written: list[str], events: list[int]) -> None:
         self.notes, self.written, self.numbers = notes, written, events
 
-    async def pages(self, _where: str, **_: object) -> list[dict[str, str]]:
+    async def pages(self, *_below: str, **_: Any) -> list[dict[str, str]]:
         return [{"role": "user", "content": text} for text in reversed(self.notes)]
 
-    async def get(self, _where: str) -> dict[str, str]:
+    async def get(self, *_below: str, **_: object) -> dict[str, str]:
         return {"content": "\n".join(self.written)}
 
-    def events(self, _where: str, *, after: int) -> Server:
-        assert after == 0
+    def events(self, *below: str, after: int | None = None, **_: Any) -> Server:  # type: ignore[override]  # a stand-in
+        assert (below, after) == (("events",), 0)
         self.left = iter(self.numbers)
         return self
 
@@ -217,7 +218,7 @@ def event(number: int) -> ServerEvent:
 
 async def check(folder: Path, server: Server, seen: list[int]) -> None:
     one = Demo(folder=folder, child=ServerProcess(folder), output=Output())
-    await check_survival(one, Home(server, "home"), [event(number) for number in seen], TURNS)  # type: ignore[arg-type]  # a stand-in
+    await check_survival(one, server, [event(number) for number in seen], TURNS)
 
 
 async def test_a_server_that_loses_nothing(tmp_path: Path) -> None:
@@ -269,12 +270,12 @@ class Child(ServerProcess):
         self.kills: list[int] = []
 
     @asynccontextmanager
-    async def api(self) -> AsyncIterator[Any]:
-        yield self
+    async def api(self) -> AsyncIterator[Api]:
+        yield Api(self, streams=True)  # type: ignore[arg-type]  # it is also the client that reaches it
 
-    async def call(self, _method: str, _where: str, *, headers: dict[str, str], **_given: object) -> dict[str, str]:
+    async def request(self, _method: str, _where: str, *, headers: dict[str, str], **_given: object) -> httpx2.Response:
         self.keys.append(headers["Idempotency-Key"])
-        return {"turn_id": f"turn_{self.keys[-1]}"}
+        return httpx2.Response(202, json={"turn_id": f"turn_{self.keys[-1]}"})
 
     async def kill(self) -> None:
         self.kills.append(len(self.keys))

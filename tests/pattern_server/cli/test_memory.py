@@ -15,7 +15,7 @@ import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_server.cli import client, memory, memory_edits
-from pattern_server.cli.client import Api, ServerFailed
+from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.memory import MemoryOf
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below, on_terminal
@@ -32,9 +32,9 @@ class Scripted:
     headers: list[Mapping[str, str]] = field(default_factory=list)
 
     @property
-    def api(self) -> Api:
-        """The API's client for it."""
-        return api_of(self.answer)
+    def kept(self) -> MemoryOf:
+        """The agent's memory through the API's client."""
+        return MemoryOf(api_of(self.answer), "home", "ada")
 
     def answer(self, request: httpx2.Request) -> Answer:
         """Answer one request, and keep it."""
@@ -55,11 +55,10 @@ def block(content: str = "Likes tea.\n", **more: Any) -> dict[str, Any]:
 
 async def call(command: click.Command, scripted: Scripted, **given: Any) -> Any:
     """What a command does once it is connected."""
-    return await below(command, "kept")(MemoryOf(scripted.api, "home", "ada"), Output(), **given)
+    return await below(command, "kept")(scripted.kept, Output(), **given)
 
 
 MOOD = {"Map": {"fields": [{"name": "now", "field_type": "Text"}, {"name": "count", "field_type": "Number"}]}}
-WHERE = f"{PREFIX}/human"
 
 
 async def test_an_edit_says_which_version_it_began_with(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,14 +73,14 @@ async def test_what_was_typed_is_kept_if_it_cannot_be_stored(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     refusing = Scripted({"PUT /human": (412, {"detail": "there is one", "code": "version_mismatch"})})
     with pytest.raises(Conflict, match=r"Your text is in human\.1\.md"):
-        await memory_edits.replace(refusing.api, WHERE, "Likes figs.", None, label="human", keep=True)
+        await memory_edits.replace(refusing.kept, "human", "Likes figs.", None, keep=True)
     assert refusing.headers[0]["if-none-match"] == "*"
     too_long = Scripted({"PUT /human": (400, {"detail": "it is too long", "code": "invalid_input"})})
     found = (block(), '"3"')
     with pytest.raises(InvalidInput, match=r"too long\. Your text is in human\.2\.md"):
-        await memory_edits.replace(too_long.api, WHERE, "x", found, label="human", keep=True)
+        await memory_edits.replace(too_long.kept, "human", "x", found, keep=True)
     with pytest.raises(ServerFailed, match="too long"):
-        await memory_edits.replace(too_long.api, WHERE, "x", found, label="human", keep=False)
+        await memory_edits.replace(too_long.kept, "human", "x", found, keep=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["human.1.md", "human.2.md"]
     assert Path("human.1.md").read_text() == "Likes figs."
 
@@ -90,10 +89,10 @@ async def test_structured_blocks_are_edited_as_json() -> None:
     mood = block("now: calm", schema=MOOD, value={"now": "calm", "count": 1})
     assert json.loads(memory_edits.written(mood)) == {"now": "calm", "count": 1}
     scripted = Scripted({"PUT /human": mood})
-    await memory_edits.replace(scripted.api, WHERE, '{"now": "glad"}', (mood, '"3"'), label="human", keep=False)
+    await memory_edits.replace(scripted.kept, "human", '{"now": "glad"}', (mood, '"3"'), keep=False)
     assert scripted.asked[0][1] == {"value": {"now": "glad"}, "base_version": 3}
     with pytest.raises(InvalidInput, match="is a map block, and this is not valid JSON"):
-        await memory_edits.replace(scripted.api, WHERE, "glad", (mood, '"3"'), label="human", keep=False)
+        await memory_edits.replace(scripted.kept, "human", "glad", (mood, '"3"'), keep=False)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from pattern_core.errors import Unavailable
 from pattern_server.cli import run
 from pattern_server.cli.child import ServerProcess
-from pattern_server.cli.client import ServerUnreachable, path, running_server
+from pattern_server.cli.client import ServerUnreachable, running_server
 from pattern_server.cli.output import Output
 from pattern_server.cli.serve import welcome
 from pattern_server.serve import Ready
@@ -89,7 +89,7 @@ async def test_a_childs_life(tmp_path: Path) -> None:
         server, took_s = await child.start()
         assert 0 < took_s < 30
         async with child.api() as api:
-            await api.call("POST", path("constellations"), body={"name": "home"})
+            await api.call("POST", "constellations", body={"name": "home"})
         await child.kill()
         assert running_server(tmp_path / "data") is None
         with pytest.raises(ServerUnreachable):
@@ -99,7 +99,7 @@ async def test_a_childs_life(tmp_path: Path) -> None:
         assert again.url == server.url
         assert again.pid != server.pid
         async with child.api() as api:
-            assert [row["name"] for row in await api.pages(path("constellations"))] == ["home"]
+            assert [row["name"] for row in await api.pages("constellations")] == ["home"]
         assert await child.stop() == 0
         assert not (tmp_path / "data" / "server.json").exists()
         assert await child.stop() == 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import Conflict
 from pattern_db.columns import Json
+from pattern_server.cli.memory_edits import dumped
 from pattern_server.cli.mirror import content
 from pattern_server.cli.mirror.content import (
     FILE_BYTES_MAX,
@@ -223,7 +224,7 @@ def test_what_editors_do_by_themselves_is_no_change(saved: str) -> None:
 
 
 def test_another_indentation_is_no_change() -> None:
-    assert content.read(b'{"a":1,\r\n"b":[2]}', Form.VALUE) == content.dumped({"a": 1, "b": [2]})
+    assert content.read(b'{"a":1,\r\n"b":[2]}', Form.VALUE) == dumped({"a": 1, "b": [2]})
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,7 @@ def test_what_cannot_be_read_says_why(raw: bytes, form: Form, words: str) -> Non
 def test_merging_by_form() -> None:
     assert content.merged(Form.TEXT, "a\n", "a\nmine\n", "theirs\na\n") == "theirs\na\nmine\n"
     base, mine, theirs = ({"a": 1}, {"a": 1, "b": 2}, {"a": 3})
-    merged = content.merged(Form.VALUE, *(content.dumped(one) for one in (base, mine, theirs)))
+    merged = content.merged(Form.VALUE, *(dumped(one) for one in (base, mine, theirs)))
     assert json.loads(merged) == {"a": 3, "b": 2}
 
 

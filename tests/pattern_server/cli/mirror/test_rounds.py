@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_server.cli.client import ServerFailed, ServerUnreachable
+from pattern_server.cli.mirror.disk import OWN, Disk, States
+from pattern_server.cli.mirror.plan import Known
 from pattern_server.cli.mirror.remote import Owner
 from pattern_server.cli.mirror.rounds import (
     DOUBTFUL_SETTLE_S,
@@ -23,7 +27,7 @@ from pattern_server.cli.mirror.rounds import (
     is_passing,
     opened,
 )
-from tests.pattern_server.cli.mirror.shelf import ADA, Desk, Shelf
+from tests.pattern_server.cli.mirror.shelf import ADA, Desk, Kept, Shelf
 
 
 @pytest.fixture
@@ -288,60 +292,164 @@ async def test_a_round_is_refused_as_a_whole(desk: Desk) -> None:
         await desk.round("nobody")
 
 
-happenings = st.lists(
-    st.sampled_from(["person", "person", "agent", "agent", "race", "round", "round", "kill", "kill early", "restart"]),
-    min_size=4,
-    max_size=14,
-)
+class Killed(Exception):
+    """The program dies here."""
 
 
-@settings(max_examples=25, deadline=None)
-@given(happenings)
-def test_every_word_arrives_once_whatever_happens(script: list[str]) -> None:
+class MortalDisk(Disk):
+    """A disk before whose changes somebody may edit, or the program may die."""
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(life.desk.root)
+        self._life = life
+
+    def write(self, path: str, text: str, **given: Any) -> bool:
+        self._life.act()
+        if is_written := super().write(path, text, **given):
+            self._life.emptied.clear()
+        return is_written
+
+    def set_aside(self, path: str) -> str | None:
+        self._life.act()
+        return super().set_aside(path)
+
+
+class MortalStates(States):
+    """States of which the same is true."""
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(life.desk.root / OWN / "blocks")
+        self._life = life
+
+    def put(self, known: Known, *, is_durable: bool = False) -> None:
+        self._life.act()
+        super().put(known, is_durable=is_durable)
+
+    def forget(self, block_id: str) -> None:
+        self._life.act()
+        super().forget(block_id)
+
+
+@dataclass
+class Life:
+    """A person and an agent who edit, also between any two acts of the mirror, of which each may be its last.
+
+    Each word is three times a sign of its own, so that no merge can take two of them for each other.
+    """
+
+    desk: Desk
+    block: Kept
+    words: set[str] = field(default_factory=lambda: {"anfang"})
+    given_up: set[str] = field(default_factory=set)  # what somebody threw away
+    emptied: set[str] = field(default_factory=set)  # what a file said that is gone, until it is written again
+    disturbances: list[tuple[str, int]] = field(default_factory=list)
+    acts_left: int = 10**6
+    is_gentle: bool = True  # nobody removed anything, and the program never died
+
+    def begin(self) -> None:
+        """Start the program."""
+        self.desk.restart()
+        assert self.desk.mirror is not None
+        self.desk.mirror._disk, self.desk.mirror._states = MortalDisk(self), MortalStates(self)
+        self.desk.shelf.before_put = self.arrive
+
+    def arrive(self) -> None:
+        """A change comes to the server."""
+        self.desk.shelf.before_put = self.arrive
+        self.act()
+
+    def act(self) -> None:
+        """Something is about to be done for good: others may be faster, and the program may die."""
+        if self.disturbances:
+            self.edit(*self.disturbances.pop())
+        if self.acts_left <= 0:
+            raise Killed
+        self.acts_left -= 1
+
+    def edit(self, what: str, which: int) -> None:
+        """A person (file) or an agent (block) edits, or the server is about to be killed."""
+        path, word = self.desk.path("human.md"), chr(0x4E00 + len(self.words)) * 3
+        file = path.read_text() if path.exists() else ""
+        here = self.words_in(file if what.startswith("file") else self.block.now)
+        gone = sorted(here)[which % len(here)] if here else ""
+        self.is_gentle &= what.endswith(("add", "kill", "kill early"))
+        match what:
+            case "file_add" if path.exists():
+                self.words.add(word)
+                self.given_up |= self.emptied  # emptied and written anew before anybody looked: that is replacing it
+                path.write_text(f"{file}{word}\n")
+            case "file_remove" if gone:
+                self.given_up.add(gone)
+                path.write_text(file.replace(f"{gone}\n", ""))
+            case "file_delete" | "file_empty":
+                # What a person throws away before anybody saw it is the person's to throw away.
+                self.given_up |= here.difference(*map(self.words_in, self.block.texts))
+                self.emptied |= here
+                path.unlink(missing_ok=True)
+                if what == "file_empty":
+                    path.write_text("")
+            case "block_add":
+                self.words.add(word)
+                self.block.texts.append(f"{word}\n{self.block.now}")
+            case "block_remove" if gone:
+                self.given_up.add(gone)
+                self.block.texts.append(self.block.now.replace(f"{gone}\n", ""))
+            case "kill" | "kill early":
+                setattr(self.desk.shelf, {"kill": "dies", "kill early": "dies_early"}[what], True)
+
+    def words_in(self, text: str) -> set[str]:
+        """Return the words in a text; a merge may put two of them into one line."""
+        return {word for word in self.words if word in text}
+
+    async def sync(self, acts: int) -> None:
+        """Make rounds until both sides rest; a program that dies is started again."""
+        self.acts_left = acts
+        try:
+            await settled_round(self.desk)
+        except (Killed, ServerUnreachable) as error:
+            self.is_gentle &= not isinstance(error, Killed)
+            self.begin()
+
+
+edits = st.tuples(
+    st.sampled_from(
+        ["file_add"] * 3 + ["file_remove", "file_delete", "file_empty"]
+        + ["block_add"] * 3 + ["block_remove", "kill", "kill early"]
+    ),
+    st.integers(0, 5),
+)  # fmt: skip
+syncs = st.tuples(st.just("sync"), st.sampled_from([0, 1, 2, 3, 4, 100]), st.lists(edits, max_size=3))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(edits | syncs, max_size=25))
+def test_no_order_of_edits_and_deaths_loses_or_repeats_a_word(script: list[tuple[Any, ...]]) -> None:
     async def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            await _happen(Desk(Path(folder) / "m", Shelf()), script)
+            await _live(Desk(Path(folder) / "m", Shelf()), script)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-async def _happen(desk: Desk, script: list[str]) -> None:
-    """Each word is three times a sign of its own, so that no merge can take two of them for each other."""
-    block, words = desk.shelf.add("human", "anfang\n"), 0
-    await desk.round()
-
-    def word() -> str:
-        nonlocal words
-        words += 1
-        return chr(0x4E00 + words) * 3 + "\n"
-
-    def agent() -> None:
-        block.texts.append(word() + block.now)
-
-    for what in script:
-        match what:
-            case "person":
-                desk.path("human.md").write_text(desk.text("human.md") + word())
-            case "agent":
-                agent()
-            case "race":
-                desk.shelf.before_put = agent
-            case "kill":
-                desk.shelf.dies = True
-            case "kill early":
-                desk.shelf.dies_early = True
-            case "restart":
-                desk.restart()
-            case "round":
-                try:
-                    await settled_round(desk)
-                except ServerUnreachable:
-                    desk.restart()
+async def _live(desk: Desk, script: list[tuple[Any, ...]]) -> None:
+    life = Life(desk, desk.shelf.add("human", "anfang\n"))
+    desk.path("").mkdir()
+    life.begin()
+    for what, which, *disturbances in script:
+        if what == "sync":
+            life.disturbances = [*disturbances[0]]
+            await life.sync(which)
+        else:
+            life.edit(what, which)
+    life.disturbances = []
     desk.shelf.dies = desk.shelf.dies_early = False
-    await settled_round(desk)
-    assert sorted(block.now.split()) == sorted(["anfang", *(chr(0x4E00 + n + 1) * 3 for n in range(words))])
-    assert desk.text("human.md") == block.now
-    assert desk.others() == set()
+    await life.sync(10**6)
+    await life.sync(10**6)
+    said, aside = life.block.now, [(desk.root / file).read_text() for file in desk.others()]
+    assert desk.text("human.md").strip() == said.strip(), "both sides say the same in the end"
+    assert all(said.count(word) < 2 for word in life.words), "no word came twice"
+    assert life.words - life.given_up <= life.words_in("\n".join([said, *aside]))
+    assert not (life.is_gentle and aside), "what can be merged is never set aside"
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 import trio
 
+from pattern_server.cli.command import Home
 from pattern_server.cli.mirror import sync
 from pattern_server.cli.mirror.disk import OWN
 from pattern_server.cli.mirror.sync import Bell, listen, watch_files
@@ -169,6 +170,6 @@ async def test_events_are_followed_from_the_newest_through_refusals_and_a_restor
 
     bell = Bell()
     with trio.fail_after(PATIENCE_S):
-        await listen(api_of(answer), "/events", bell)
+        await listen(Home(api_of(answer), "home"), bell)
         await bell.wait(PATIENCE_S)
     assert asked == [sync.EVENT_NUMBER_MAX, 9, 11, 11, 3, 4]
