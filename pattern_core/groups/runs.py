@@ -18,6 +18,7 @@ import logging
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
@@ -389,26 +390,10 @@ class _Run:
         """Accept turns of members, in one transaction with their places; members that cannot take part are left
         out.
         """
-        ids, now, arrivals = self._journal.ids, self._journal.now(), list[tuple[str, Question, Arrival]]()
-        pictures = [part for part in admission.parts_of(self._payload) if isinstance(part, Image)]
+        now, arrivals = self._journal.now(), list[tuple[str, Question, Arrival]]()
         for place, question in new.items():
-            try:
-                agent, words = await self._runs.roster.get(question.member.id), self._words_for(question)
-                incoming = IncomingMessage(
-                    agent_id=agent.id,
-                    content=words,
-                    parts=(Text(text=words), *pictures) if pictures else (),
-                    sender=self.row.sender,
-                    source="group",
-                    source_metadata={"group_id": self.group_id, "turn_id": self.row.id},
-                    parent_turn=self.key,
-                    depth=self.row.depth + 1,
-                    policy="enqueue",
-                )
-                arrival = Arrival.of(incoming, agent, turn_id=ids.new("turn"), seed=ids.seed(), now=now)
-            except (NotFound, Conflict):  # deleted, hibernated or archived since the turn started
-                continue
-            arrivals.append((place, question, arrival))
+            with suppress(NotFound, Conflict):  # deleted, hibernated or archived since the turn started
+                arrivals.append((place, question, await self._arrival(question, now)))
         if not arrivals:
             self._noted = [*noted]
             return
@@ -448,6 +433,28 @@ class _Run:
         self._known |= asked
         for _place, question, _arrival in arrivals:
             self._runs.wake_agent(question.member.id)
+
+    async def _arrival(self, question: Question, now: str) -> Arrival:
+        """Return the message that asks a member, and its turn.
+
+        Raises:
+            NotFound, Conflict: the member cannot take part.
+        """
+        agent, words = await self._runs.roster.get(question.member.id), self._words_for(question)
+        pictures = [part for part in admission.parts_of(self._payload) if isinstance(part, Image)]
+        incoming = IncomingMessage(
+            agent_id=agent.id,
+            content=words,
+            parts=(Text(text=words), *pictures) if pictures else (),
+            sender=self.row.sender,
+            source="group",
+            source_metadata={"group_id": self.group_id, "turn_id": self.row.id},
+            parent_turn=self.key,
+            depth=self.row.depth + 1,
+            policy="enqueue",
+        )
+        ids = self._journal.ids
+        return Arrival.of(incoming, agent, turn_id=ids.new("turn"), seed=ids.seed(), now=now)
 
     async def _answer(self, place: str, question: Question, seen: int | None) -> Answer:
         """Wait for a member's answer; after the time limit its turn is cancelled, and has ended when this returns."""

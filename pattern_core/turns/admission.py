@@ -187,8 +187,9 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
     return Ticket(turn_id=turn.id, stops=stops), [*beside, *events]
 
 
-def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -> int:
-    """T0 and T1 of a message for an idle agent: the turn alone, without an inbox row. Return its key.
+def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -> tuple[int, list[Event]]:
+    """T0 and T1 of a message for an idle agent: the turn alone, without an inbox row. Return its key, and the events
+    that were stored beside it.
 
     Raises:
         NotAtRest: the agent is busy, or the message's idempotency key is known; `accept` the message.
@@ -201,7 +202,7 @@ def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -
         raise NotAtRest
     if arrival.incoming.images:
         store(connection, arrival.incoming.images, turn.created_at)
-    return key
+    return key, arrival.beside(connection, key)
 
 
 def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, str] | None:

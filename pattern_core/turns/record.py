@@ -253,8 +253,7 @@ class Record:
                 turns.take_first_message(connection, self.agent.id, self.key)
                 turns.start(connection, self.key, start)
             else:
-                self.key = accept_at_rest(connection, arrival, start)
-                events = arrival.beside(connection, self.key)
+                self.key, events = accept_at_rest(connection, arrival, start)
             if known.exist:
                 reservations.open_turn(connection, self.key, limits, known.configured)
             assert self._question is not None
@@ -421,8 +420,7 @@ class Record:
             stored = approvals.of_turn(connection, self.key)
             asked[:] = [row.id for row in stored if row.status is ApprovalStatus.PENDING]
 
-        left_s = self.deadline - trio.current_time()
-        rows = UnitOfWork()
+        rows, left_s = UnitOfWork(), self.deadline - trio.current_time()
         rows.store(turns.wait, self.key, time_left_ms=max(0, round(left_s * 1000)))
         rows.store(pending)
         rows.event("turn.waiting", {"approvals": asked})

@@ -117,7 +117,7 @@ def _amount(unit: str, amount: int | None) -> str | None:
 )
 @click.option("-a", "--agent", metavar="NAME", type=AGENT, help="For one agent.")
 @click.option("--each-agent", is_flag=True, help="For each agent without a budget of its own.")
-@click.option("--group", metavar="ID", help="For one group, by its id (groups are not available yet).")
+@click.option("--group", metavar="ID", help="For one group, by its id or name.")
 @click.option("--turn", is_flag=True, help="For each turn, with the turns that it starts.")
 async def set_one(
     home: Home, output: Output, money: str | None, tokens: int | None, period: str, **scopes: Any

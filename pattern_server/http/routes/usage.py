@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -21,7 +20,6 @@ from pattern_server.http.routing import Router, ToRead, ToWrite
 router = Router(prefix="/constellations/{c}", tags=["usage"])
 
 # Groups do not exist yet; an invalid id of one would be a silent mistake.
-_GROUP_ID = re.compile(r"group_[0-9a-hjkmnp-tv-z]{26}", re.ASCII)
 
 
 class UsageReport(BaseModel):
@@ -93,7 +91,7 @@ async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
     try:
         return (await constellation.roster.get(id_or_name)).id
     except NotFound:
-        if id_or_name.startswith("agt_"):
+        if id_or_name.startswith("agent_"):
             return id_or_name
         raise
 
@@ -118,9 +116,9 @@ async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
         raise InvalidInput("`agent` is only allowed with the scope `agent`; leave it out, or change the scope")
     if body.group is not None and body.scope is not BudgetScope.GROUP:
         raise InvalidInput("`group` is only allowed with the scope `group`; leave it out, or change the scope")
-    if body.group and not _GROUP_ID.fullmatch(body.group):
-        raise InvalidInput(f"{body.group!r} is not a group's id (group_…), and there are no groups yet; name an agent")
-    ref = (await home.constellation.roster.get(body.agent)).id if body.agent is not None else body.group or ""
+    ref = "" if body.agent is None else (await home.constellation.roster.get(body.agent)).id
+    if body.group is not None:
+        ref = (await home.constellation.groups.get(body.group)).id
     return await home.constellation.budgets.put(Budget(body.scope, ref, body.period, body.unit, body.amount))
 
 
