@@ -112,8 +112,8 @@ def _prepared(connection: Connection, *, readonly: bool, in_file: bool) -> Conne
         # A misspelt column in double quotes is an error, not a string.
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
         connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
-        # Plans do not depend on bound values. Otherwise a statement that a partial index may serve, or whose plan
-        # uses statistics, is compiled again whenever its values change.
+        # Plans do not depend on bound values. Otherwise SQLite compiles a statement again whenever its values change,
+        # if a partial index or statistics might give another plan.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         # An untrusted file must not run functions from its schema, and statements must not damage shadow tables.
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)

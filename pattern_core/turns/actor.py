@@ -318,7 +318,7 @@ class Actors:
                 self._awake[agent_id].is_woken = True
 
     async def _group_of(self, parent_turn: int) -> str | None:
-        """Return the group whose turn asked for this one, if one did: its budgets count."""
+        """Return the group of the turn that asked for this one, if there is one: its budgets count."""
         return (await self._database.read(turns.by_key, parent_turn)).group_id
 
     @contextmanager

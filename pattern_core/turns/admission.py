@@ -189,7 +189,7 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
 
 def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -> tuple[int, list[Event]]:
     """T0 and T1 of a message for an idle agent: the turn alone, without an inbox row. Return its key, and the events
-    that were stored beside it.
+    of `arrival.beside`.
 
     Raises:
         NotAtRest: the agent is busy, or the message's idempotency key is known; `accept` the message.

@@ -11,6 +11,7 @@ own.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -162,7 +163,10 @@ FRAMEWORKS = {
 
 async def serve(variant: str) -> None:
     """A child: say "ready" on standard output, then answer each line with a number of turns by what they took."""
+    gc.set_threshold(50_000)  # as the program does
     async with VARIANTS[variant]() as work:
+        gc.collect()
+        gc.freeze()  # as the server does once its API is loaded
         print(json.dumps("ready"), flush=True)
         while line := await trio.to_thread.run_sync(sys.stdin.readline):
             print(json.dumps(await work(int(line))), flush=True)
