@@ -214,7 +214,7 @@ def _messages(connection: Connection, world: World, state: State) -> Iterator[st
 
 
 def _streamed(connection: Connection, world: World, state: State) -> Iterator[str]:
-    """What a reader saw of an answer is in a message of its turn, unless another attempt of the step was decided on."""
+    """What a reader saw of an answer is in a message of its turn, unless another attempt of the step superseded it."""
     saw: dict[tuple[int, int, int], str] = defaultdict(str)
     for line in world.seen.lines():
         if line["name"] == "text.delta":
@@ -223,10 +223,10 @@ def _streamed(connection: Connection, world: World, state: State) -> Iterator[st
     said: dict[str, list[str]] = defaultdict(list)
     for batch, content in connection.execute("SELECT batch_id, content FROM messages WHERE role = 'assistant'"):
         said[batch].append(content or "")
-    last = {(turn, step): attempt for turn, step, attempt in sorted(saw)}
-    done = set(connection.execute("SELECT turn, no, attempt FROM step WHERE status = 'done'"))
+    # Whether or not a reader saw anything of the attempts after it: its clients were told to drop what they showed.
+    superseded = set(connection.execute("SELECT turn, no, attempt FROM step WHERE status = 'superseded'"))
     for (turn, step, attempt), words in saw.items():
-        is_replaced = last[turn, step] > attempt or any(key[:2] == (turn, step) and key[2] > attempt for key in done)
+        is_replaced = (turn, step, attempt) in superseded
         state.tally["streams read"] += not is_replaced
         if not is_replaced and not any(words in text for text in said[str(state.turns[turn].batch_id)]):
             yield f"lost: a reader saw {words!r} of step {step} of turn {turn}, and no message has it"
