@@ -115,11 +115,17 @@ class Run:
             turn_id = await life.submit(text, AGENT)
             self.accepted.append((turn_id, text))
             view = await self.end_of(life, turn_id)
-            if view is None or view.status != "limit":
+            if view is None or not self.is_put_off(view):
                 return view
-            assert "the budget of this agent" in json.dumps(view.error)
-            self.refused.append(turn_id)
-            self.clock.advance(DAY_MS)
+
+    def is_put_off(self, view: TurnView) -> bool:
+        """Whether the day's budget was used up; then it is the next day."""
+        if view.status != "limit":
+            return False
+        assert "the budget of this agent" in json.dumps(view.error)
+        self.refused.append(view.id)
+        self.clock.advance(DAY_MS)
+        return True
 
     async def end_of(self, life: Running, turn_id: str) -> TurnView | None:
         """Wait for it; None if the friend holds still first."""
@@ -142,7 +148,8 @@ class Run:
     async def live(self, first: int, end: int, *, hold: str | None) -> int:
         """Say what is to be said from `first` up to `end`; then, if it is to `hold`, continue until it does, and die.
 
-        The next life ends the turn that was cut off. Returns what is to be said next.
+        The next life ends the turn that was cut off. Returns what is to be said next: the same if that turn, whose dead
+        call is charged too, uses up the day's budget.
         """
         async with self.alive() as life:
             number = first
@@ -160,7 +167,10 @@ class Run:
         async with self.alive() as life:
             turn_id, _text = self.accepted[-1]
             view = await self.end_of(life, turn_id)
-            assert view is not None and view.status == "completed", view and view.error
+            assert view is not None
+            if self.is_put_off(view):
+                return number
+            assert view.status == "completed", view.error
         return number + 1
 
 
