@@ -294,8 +294,7 @@ class Actors:
         history = await self._history(agent_id, active=None)
         turn = self._turn(row, agent, history, batch_id=incoming.position, source=payload.get("source"))
         record = turn.record
-        if row.parent_turn is not None:
-            record.group_id = await self._group_of(row.parent_turn)
+        record.group_id = await self._group_of(row)
         self._awake[agent_id].turn = turn
 
         def started(committed: bool) -> None:
@@ -317,9 +316,11 @@ class Actors:
                 self.forget(agent_id)  # another message has its place in the history
                 self._awake[agent_id].is_woken = True
 
-    async def _group_of(self, parent_turn: int) -> str | None:
+    async def _group_of(self, row: TurnRow | NewTurn) -> str | None:
         """Return the group of the turn that asked for this one, if there is one: its budgets count."""
-        return (await self._database.read(turns.by_key, parent_turn)).group_id
+        if row.parent_turn is None:
+            return None
+        return (await self._database.read(turns.by_key, row.parent_turn)).group_id
 
     @contextmanager
     def _registered(self, turn: Turn) -> Iterator[None]:
@@ -341,8 +342,7 @@ class Actors:
             self.forget(agent_id)  # its place has changed: it is after the turns that overtook it
         found = await self._database.read(recovery.restore, row)
         turn = self._found(row, found, agent, await self._history(agent_id, active=row.batch_id))
-        if row.parent_turn is not None:
-            turn.record.group_id = await self._group_of(row.parent_turn)
+        turn.record.group_id = await self._group_of(row)
         if turn.record.id in self._running:
             self.forget(agent_id)  # the data read may lack the turn's end
             self._awake[agent_id].is_woken = False  # `end_waiting` is ending it, and wakes the agent afterwards

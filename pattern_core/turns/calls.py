@@ -419,7 +419,7 @@ class TurnCalls:
         result = await _within(timeout_s, tool.call, context, planned.arguments)
         if result is None:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
-        note = "" if planned.answered is None else edited_note(planned.answered, row)
+        note = edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
             content = to_text(result.value)
             if len(content) > (limit := limits.tool_result_chars_max):
@@ -443,8 +443,7 @@ class TurnCalls:
         verdict, text = answer if isinstance(answer, tuple) else (answer, "Done before the interruption.")
         match verdict:
             case "done":
-                note = "" if planned.answered is None else edited_note(planned.answered, row)
-                content = note + to_text(text, limits.tool_result_chars_max)
+                content = edited_note(planned.answered, row) + to_text(text, limits.tool_result_chars_max)
                 return FinishedCall(row=row, status="done", content=content)
             case "absent":
                 return None

@@ -139,9 +139,9 @@ def denial(approval: ApprovalRow | None) -> str:
     return f"Not run: a person did not agree{f' ({reason})' if reason else ''}. Do not try it again unless asked to."
 
 
-def edited_note(approval: ApprovalRow, row: EffectRow) -> str:
+def edited_note(approval: ApprovalRow | None, row: EffectRow) -> str:
     """Return the text before the result of a call that was approved with changes; else nothing."""
-    return f"{EDITED}{row.args}]\n" if approval.status is ApprovalStatus.EDITED else ""
+    return f"{EDITED}{row.args}]\n" if approval is not None and approval.status is ApprovalStatus.EDITED else ""
 
 
 def _key(approval: Approval) -> tuple[int, int, int]:
