@@ -50,6 +50,7 @@ REFUSALS_SHOWN = 20
 _HARMLESS = "a few words"
 
 State: TypeAlias = Literal["idle", "working", "waiting", "unavailable"]
+_Found: TypeAlias = tuple[list[IndexRow], Coverage, Sequence[Refusal]]
 _WORDS_ALONE = "searched by words alone: "
 
 VectorIndex = IndexRow
@@ -150,10 +151,15 @@ class EmbeddingQueue:
         """Return its progress, and what it waits for. If the model is still unknown, it is asked for its name, within
         bounds.
         """
+        await self._ask_for_info()
+        return self._seen(*await self._database.read_aside(_progress, self._info))
+
+    async def _ask_for_info(self) -> None:
         if self._info is None:
             with trio.move_on_after(INFO_DEADLINE_S), suppress(EmbedderUnavailable):
                 self._info = await self._embedder.info()
-        live, coverage, refused = await self._database.read_aside(_progress, self._info)
+
+    def _seen(self, live: list[IndexRow], coverage: Coverage, refused: Sequence[Refusal]) -> Progress:
         found = {index.state: index for index in live}
         active = found.get(IndexState.ACTIVE)
         target = self._target(live)
@@ -198,15 +204,23 @@ class EmbeddingQueue:
             raise Conflict("no switch to another embedding model is running; there is nothing to cancel")
         self._start_over()
 
-    async def rebuild(self) -> None:
-        """Check every text again; embed outdated ones again.
+    async def rebuild(self) -> Progress:
+        """Check every text again; embed outdated ones again. Return the progress from which that starts.
 
         Raises:
             Conflict: nothing was embedded yet.
         """
-        if not await self._database.write(work.rebuild):
+
+        def rebuild(connection: Connection) -> _Found | None:
+            # One transaction: the work may be done before anybody could ask again.
+            return _progress(connection, self._info) if work.rebuild(connection) else None
+
+        await self._ask_for_info()
+        found = await self._database.write(rebuild)
+        if found is None:
             raise Conflict("no text was embedded yet; there is nothing to rebuild")
         self._start_over()
+        return self._seen(*found)
 
     def _start_over(self) -> None:
         self._failures = 0
@@ -388,7 +402,7 @@ def _situation(connection: Connection) -> tuple[list[IndexRow], list[IndexRow], 
     return live, kept[len(live) :], is_new or indexes.coverage(connection, newest).left > 0
 
 
-def _progress(connection: Connection, info: EmbedderInfo | None) -> tuple[list[IndexRow], Coverage, Sequence[Refusal]]:
+def _progress(connection: Connection, info: EmbedderInfo | None) -> _Found:
     """Return the indexes, and the progress of the current one: the configured model's, or else the last started."""
     live = indexes.live(connection)
     index = next((one for one in reversed(live) if info is None or one.matches(info)), live[-1] if live else None)

@@ -54,5 +54,4 @@ async def rebuild(home: ToWrite) -> Progress:
 
     Check every text again, and embed those with missing or outdated vectors.
     """
-    await home.constellation.embeddings.rebuild()
-    return await home.constellation.embeddings.progress()
+    return await home.constellation.embeddings.rebuild()
