@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
 from typing import NamedTuple
@@ -105,6 +106,20 @@ def check_kept(connection: Connection, after: int, turn_id: str | None) -> None:
         turn = turns.by_id(connection, turn_id)
         if turn.ended_at is not None and not events.after(connection, max(after, gone), limit=1, turn=turn.key):
             raise EventsPruned(f"the events of {turn_id} have been deleted; GET the turn for its messages")
+
+
+def owners_of(connection: Connection, turn_id: str) -> set[str | None]:
+    """Return the ids of the agent and of the groups that a turn is of: its own, and those of the turns that led to it.
+    Nothing if the turn was deleted.
+    """
+    found: set[str | None] = set()
+    with suppress(RowNotFound):
+        turn = turns.by_id(connection, turn_id)
+        found |= {turn.agent_id, turn.group_id}
+        while turn.parent_turn is not None:
+            turn = turns.by_key(connection, turn.parent_turn)
+            found.add(turn.group_id)
+    return found
 
 
 class _Reader:

@@ -1,7 +1,8 @@
 """The HTTP engine: HTTP/1.1 over TCP for an ASGI application; the one module that knows h11.
 
 A connection is two tasks: one reads the socket, the other answers one request after another. So a disconnecting client
-is noticed immediately, whatever its request waits for. HTTP/2 is not supported; an `Upgrade` is ignored.
+is noticed immediately, whatever its request waits for. HTTP/2 is not supported. An application that answers a request
+with status 101 gets the bytes of the connection from then on, as pieces of the body in both directions.
 
 The connections of one peer address are bounded, and all of them together. At a bound, a new connection replaces the
 oldest one over which no valid token came, else the one that has waited longest for a request. So clients without a
@@ -187,6 +188,7 @@ class _Connection:
         self.closed = trio.Event()
         self._request = trio.CancelScope()  # offered to the application, see `GONE`
         self._head = b""  # of the answer, until it is sent with the first piece of the body
+        self._early = b""  # what a client sent behind its request, before the protocol was switched
         self._may_have_body = True
         self.idle = trio.CancelScope()  # around the wait for the next request
 
@@ -277,6 +279,10 @@ class _Connection:
             if event is not None:
                 body = bytes(event.data) if isinstance(event, h11.Data) else b""
                 return {"type": "http.request", "body": body, "more_body": isinstance(event, h11.Data)}
+        if self._parser.their_state is h11.SWITCHED_PROTOCOL:
+            with suppress(trio.EndOfChannel):
+                data, self._early = self._early or await self._received.receive(), b""
+                return {"type": "http.request", "body": data, "more_body": True}
         await self.closed.wait()
         return {"type": "http.disconnect"}
 
@@ -301,6 +307,12 @@ class _Connection:
         """Send a piece of the answer; nothing if the client has closed. Called by the application."""
         if self.closed.is_set():
             await trio.lowlevel.checkpoint()
+        elif self._parser.our_state is h11.SWITCHED_PROTOCOL:
+            await self._write(message.get("body", b""))
+        elif message["type"] == "http.response.start" and message["status"] == 101:
+            switch = h11.InformationalResponse(status_code=101, headers=message["headers"])
+            await self._write(self._parser.send(switch))
+            self._early, _ = self._parser.trailing_data
         elif message["type"] == "http.response.start":
             self._may_have_body = self._may_have_body and message["status"] not in (204, 304)
             headers = [*message["headers"], (b"date", formatdate(usegmt=True).encode())]

@@ -212,7 +212,7 @@ class EmbeddingQueue:
         """
 
         def rebuild(connection: Connection) -> _Found | None:
-            # One transaction: the work may be done before anybody could ask again.
+            # One transaction: the work may be done before a second look.
             return _progress(connection, self._info) if work.rebuild(connection) else None
 
         await self._ask_for_info()

@@ -120,7 +120,7 @@ class Border:
             return
         try:
             check_host(headers.get(b"host", b""), (config.host, *config.allowed_hosts))
-            principal = await self._authenticate(scope, headers.get(b"authorization", b""))
+            principal = await self._authenticate(scope, credentials_of(headers))
         except (Misdirected, Unauthorized) as error:
             with self._counted(public):
                 await exchange.refuse(of_error(error))
@@ -171,6 +171,15 @@ class Border:
                 self._running[name] -= 1
                 if not self._running[name]:
                     del self._running[name]
+
+
+def credentials_of(headers: Mapping[bytes, bytes]) -> bytes:
+    """Return what the request says in `Authorization`. A browser, which cannot set that header for a WebSocket, offers
+    the token as the protocol `bearer.TOKEN`; addresses, which are logged in many places, never contain one.
+    """
+    offered = headers.get(b"sec-websocket-protocol", b"")
+    token = next((name.strip()[7:] for name in offered.split(b",") if name.strip().startswith(b"bearer.")), b"")
+    return headers.get(b"authorization", b"Bearer " + token)
 
 
 def check_host(given: bytes, own: Collection[str]) -> None:

@@ -34,6 +34,7 @@ STATUS: Mapping[str, int] = {
     "events_pruned": 410,
     "version_mismatch": 412,
     "too_large": 413,
+    "upgrade_required": 426,
     "unsupported_media_type": 415,
     "misdirected": 421,
     "invalid_input": 422,
@@ -85,6 +86,13 @@ class UnsupportedMediaType(PatternError):
     remedy = "Send JSON with the header `Content-Type: application/json`."
 
 
+class UpgradeRequired(PatternError):
+    """The address is for WebSocket connections."""
+
+    code = "upgrade_required"
+    remedy = "Connect with a WebSocket client, or use the other routes."
+
+
 class RequestTimeout(PatternError):
     """The request's body did not arrive in time."""
 
@@ -115,6 +123,8 @@ def problem(
         sent["retry-after"] = str(max(1, math.ceil(wait_s)))
     if status == 401:
         sent["www-authenticate"] = 'Bearer realm="pattern"'
+    if status == 426:
+        sent |= {"upgrade": "websocket", "sec-websocket-version": "13"}
     content = {
         **more,
         "type": "about:blank",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 
 import trio
@@ -32,10 +32,14 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 Use = Callable[[], AbstractAsyncContextManager[Constellation]]
 
 
+def fields_of(event: Event) -> dict[str, object]:
+    """Return the data of an event as clients see it: `seq`, `turn_id`, `created_at` and its own fields."""
+    return {"seq": event.seq, "turn_id": event.turn_id, "created_at": event.created_at, **event.data}
+
+
 def encode(event: Event) -> bytes:
-    """Return one event as sent. Its data is one line of JSON: `seq`, `turn_id`, `created_at` and its own fields."""
-    data = {"seq": event.seq, "turn_id": event.turn_id, "created_at": event.created_at, **event.data}
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    """Return one event as sent. Its data is one line of JSON."""
+    text = json.dumps(fields_of(event), ensure_ascii=False, separators=(",", ":"))
     return f"id: {event.seq}\nevent: {event.name}\ndata: {text}\n\n".encode("utf-8", "replace")
 
 
@@ -53,6 +57,37 @@ def place_of(last_event_id: str | None, after: int | None) -> int:
             "Last-Event-ID is not the number of an event; send the `id` of the last one that you received"
         )
     return int(last_event_id)
+
+
+async def check_start(constellation: Constellation, after: int, turn_id: str | None) -> bool:
+    """Check that a stream can begin after this event. Return whether the turn, if one is given, has ended.
+
+    Raises:
+        InvalidInput: there is no such event yet.
+        EventsPruned: events after it have been deleted.
+        RowNotFound: there is no such turn.
+    """
+    latest = constellation.events.latest
+    if after > latest:
+        raise InvalidInput(
+            f"there is no event {after}, the newest is {latest}; if the constellation was restored from a backup,"
+            " start again with after=0",
+            newest=latest,
+        )
+    await constellation.database.read(check_kept, after, turn_id)
+    # Read after `latest`, so that the end of a running turn comes after the starting position.
+    return turn_id is not None and (await constellation.turn(turn_id)).has_ended
+
+
+async def stored(constellation: Constellation, after: int, turn_id: str | None) -> AsyncIterator[Event]:
+    """Yield the events of a turn that has ended."""
+    while True:
+        batch = await constellation.database.read_aside(read, after, turn_id=turn_id)
+        for event in batch:
+            yield event
+        if len(batch) < READ_MAX:
+            return
+        after = batch[-1].seq
 
 
 class EventStream(Response):
@@ -81,24 +116,13 @@ class EventStream(Response):
         self._send, self._reauthenticate = send, scope["state"][REAUTHENTICATE]
         try:
             async with self._use() as constellation:
-                latest = constellation.events.latest
-                if self._after > latest:
-                    raise InvalidInput(
-                        f"there is no event {self._after}, the newest is {latest}; if the constellation was restored"
-                        " from a backup, start again with after=0",
-                        newest=latest,
-                    )
-                if not self._is_new:
-                    await constellation.database.read(check_kept, self._after, self._turn_id)
-                # Read after `latest`, so that the end of a running turn comes after the starting position.
-                has_ended = False
-                if self._turn_id is not None and not self._is_new:
-                    has_ended = (await constellation.turn(self._turn_id)).has_ended
+                has_ended = not self._is_new and await check_start(constellation, self._after, self._turn_id)
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 has_started = True
                 await self._send_piece(f"retry: {RETRY_MS}\n\n".encode())
                 if has_ended:
-                    await self._send_stored(constellation)
+                    async for event in stored(constellation, self._after, self._turn_id):
+                        await self._send_piece(encode(event))
                 else:
                     await self._send_coming(constellation)
         except (Unauthorized, Unavailable, StorageFailed):
@@ -119,17 +143,6 @@ class EventStream(Response):
             raise Unavailable(error.message, retry_after_s=RECHECK_S) from error
         if piece:
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-
-    async def _send_stored(self, constellation: Constellation) -> None:
-        """Send the events of a turn that has ended."""
-        cursor = self._after
-        while True:
-            batch = await constellation.database.read_aside(read, cursor, turn_id=self._turn_id)
-            for event in batch:
-                await self._send_piece(encode(event))
-            if len(batch) < READ_MAX:
-                return
-            cursor = batch[-1].seq
 
     async def _send_coming(self, constellation: Constellation) -> None:
         """Send events as they come, with a comment at intervals, so that proxies keep the connection open."""

@@ -25,6 +25,7 @@ from pattern_core.events import (
     Subscription,
     append,
     check_kept,
+    owners_of,
     read,
 )
 from pattern_core.limits import Limits, TurnLimits
@@ -38,7 +39,7 @@ from pattern_db.errors import RowNotFound
 from pattern_db.journal import turns
 from pattern_db.journal.retention import pruned_event
 from pattern_db.journal.turns import NewTurn
-from pattern_db.tables import agents, messages
+from pattern_db.tables import agents, groups, messages
 from tests.pattern_core.turns.rig import ADA
 from tests.support import START, Outside, acting, in_memory, note, on_file, running, shout
 
@@ -113,6 +114,23 @@ async def take(stream: Subscription, count: int) -> list[str]:
 def test_the_terminal_events_are_those_of_the_terminal_states() -> None:
     open_states = {TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.WAITING}
     assert {f"turn.{status}" for status in TurnStatus if status not in open_states} == TERMINAL
+
+
+async def test_whose_a_turn_is_that_a_group_asked_for(rig: Rig) -> None:
+    def asked(connection: Connection) -> list[set[str | None]]:
+        group = groups.GroupRow("grp_1", "g", "round_robin", START, START)
+        groups.create(connection, group)
+        of_group = "UPDATE turn SET agent_id = NULL, group_id = 'grp_1' WHERE key = ?"
+        connection.execute(of_group, (rig.keys["turn_0"],))
+        new = NewTurn(
+            id="turn_2", agent_id=ADA.id, sender="x", seed=0, created_at=START, parent_turn=rig.keys["turn_0"]
+        )
+        turns.insert(connection, new)
+        return [owners_of(connection, turn) for turn in ("turn_0", "turn_1", "turn_2", "turn_9")]
+
+    group, own, member, gone = await rig.database.write(asked)
+    assert (group - {None}, own - {None}, gone) == ({"grp_1"}, {ADA.id}, set())
+    assert member - {None} == {ADA.id, "grp_1"}
 
 
 async def test_what_was_published_beside_the_data_is_not_stored(rig: Rig) -> None:

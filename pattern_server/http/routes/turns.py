@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import Header, Query
+from fastapi import Header, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
@@ -17,6 +17,7 @@ from pattern_db.journal.usage import UsageSum
 from pattern_server.http.bodies import Paged, answer_of, page_of
 from pattern_server.http.routing import Access, Router, ToChat, ToRead, ToReadOn
 from pattern_server.http.sse import MEDIA_TYPE, EventStream, place_of
+from pattern_server.http.websocket import EventSocket
 
 router = Router(prefix="/constellations/{c}", tags=["turns"])
 
@@ -39,6 +40,9 @@ TURN = answer_of(
 TURN_SUMMARY = answer_of(TurnView, _SUMMARY, "TurnSummary", **_OWN)
 EVENTS = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Event"}}}
 _ANSWERS: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events.", "content": EVENTS}}
+
+
+_SWITCHED: dict[int | str, dict[str, Any]] = {101: {"description": "The connection is a WebSocket now."}}
 
 
 class TurnCancellation(BaseModel):
@@ -122,6 +126,18 @@ async def stream_constellation(home: ToReadOn, after: After = 0, last_event_id: 
     Return server-sent events after `after`: the stored ones, then new ones, until the client disconnects.
     """
     return await _stream(home, place_of(last_event_id, after))
+
+
+@router.get("/ws", status_code=101, response_class=Response, responses=_SWITCHED)
+async def connect(home: ToReadOn) -> EventSocket:
+    """Open a WebSocket.
+
+    Send requests and follow events over one connection; the page on events describes the messages. Browsers send the
+    token as a protocol: `new WebSocket(url, ["pattern", "bearer." + token])`.
+    """
+    found = await home.server.accounts.constellation_for(home.caller, home.c)
+    use = partial(home.server.constellations.use, home.caller, found.id)
+    return EventSocket(use, found.id, message_bytes_max=home.server.config.body_bytes_max)
 
 
 async def _stream(home: Access, after: int, turn_id: str | None = None) -> EventStream:
