@@ -108,7 +108,7 @@ def check_kept(connection: Connection, after: int, turn_id: str | None) -> None:
             raise EventsPruned(f"the events of {turn_id} have been deleted; GET the turn for its messages")
 
 
-def owners_of(connection: Connection, turn_id: str) -> set[str | None]:
+def owners_of(connection: Connection, turn_id: str) -> set[str]:
     """Return the ids of the agent and of the groups that a turn is of: its own, and those of the turns that led to it.
     Nothing if the turn was deleted.
     """
@@ -119,7 +119,7 @@ def owners_of(connection: Connection, turn_id: str) -> set[str | None]:
         while turn.parent_turn is not None:
             turn = turns.by_key(connection, turn.parent_turn)
             found.add(turn.group_id)
-    return found
+    return {owner for owner in found if owner}
 
 
 class _Reader:
