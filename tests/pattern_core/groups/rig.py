@@ -97,6 +97,15 @@ async def answer_of(world: Running, turn_id: str) -> str:
     return str(answer)
 
 
+async def asked(database: Database) -> list[str]:
+    """The members that groups asked, in order."""
+    found = await database.read(
+        rows,
+        "SELECT name FROM group_ask JOIN turn ON turn.key = asked JOIN agents ON agents.id = agent_id ORDER BY key",
+    )
+    return [str(name) for (name,) in found]
+
+
 @dataclass(frozen=True)
 class Left:
     """What is left of a group's turns: its answers, what each place was asked, its own events, its state."""
