@@ -39,7 +39,17 @@ from pattern_core.errors import (
     PatternError,
 )
 from pattern_core.events import Draft, Event, append, ended
-from pattern_core.groups.coordination import DEADLINE_S, UNAVAILABLE, Answer, Question, Room
+from pattern_core.groups.coordination import (
+    DEADLINE_S,
+    UNAVAILABLE,
+    Answer,
+    Ended,
+    Line,
+    Question,
+    Room,
+    asking,
+    missed,
+)
 from pattern_core.groups.group import Group, coordination_of, read_group
 from pattern_core.ids import seeded_randomness
 from pattern_core.journal import Journal
@@ -48,7 +58,6 @@ from pattern_core.messages import Image, Text
 from pattern_core.turns import admission
 from pattern_core.turns.admission import DIGEST_BYTES, RETRY_AFTER_S, Arrival, IncomingMessage, Ticket
 from pattern_core.turns.state import COMPLETED, Ending, cancelled
-from pattern_core.untrusted import plain
 from pattern_db.columns import iso, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import TurnStatus
@@ -62,19 +71,9 @@ from pattern_db.tables import groups as group_table
 _log = logging.getLogger("pattern.turns")
 GROUPS_KEPT = 64  # groups with their last messages kept in memory between turns
 LINES_KEPT = 50  # last messages of a group; a member is shown those that it has missed
-SHOWN_CHARS = 8_000  # of others' messages since a member was last asked; the oldest are left out
 POLICIES = (None, "enqueue", "reject", "interrupt")
 
 Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
-
-
-class Line(NamedTuple):
-    """A message in a group: the key of its turn, the speaker's id and name, and the text."""
-
-    key: int
-    speaker: str
-    name: str
-    text: str
 
 
 class _Open(NamedTuple):
@@ -337,19 +336,21 @@ class _Run:
 
     async def _coordinate(self) -> str:
         plan = self._group = _PLANS.validate_python(_NOT_STORED | json.loads(self._plan or ""))
-        coordination = coordination_of(plan.pattern_type, plan.pattern_config)
-        self._shows_others, self._max_turns = coordination.context == "shared", coordination.max_turns
+        config = self._config = coordination_of(plan.pattern_type, plan.pattern_config)
         state = dict(plan.state)
         room = Room(
             message=str(self._payload["content"]),
             members=plan.workers,
             state=state,
             random=seeded_randomness(self.row.seed),
-            config=coordination,
-            ask_once=self._ask,
+            config=config,
+            put=self._ask,
             tell=lambda name, data: self._noted.append(Draft(name, data)),
         )
-        answer = await coordination.run(room)
+        try:
+            answer = await config.run(room)
+        except Ended as ended:
+            answer = ended.answer
         self._state = state
         return answer
 
@@ -369,8 +370,8 @@ class _Run:
         noted, self._noted = self._noted, []
         seen = self._journal.events.latest
         if new:
-            if self._asked.total() > self._max_turns:
-                raise LimitReached(f"the group asked its members {self._max_turns} times, its max_turns")
+            if self._asked.total() > self._config.max_turns:
+                raise LimitReached(f"the group asked its members {self._config.max_turns} times, its max_turns")
             # Of questions that are asked together some may be unavailable again: their events are stored already.
             await self._put(new, noted if len(new) == len(questions) else [])
         answers: dict[str, Answer] = {}
@@ -472,24 +473,9 @@ class _Run:
         return Answer(member=member, status=asked.status, text=words, ended_at=asked.ended_at or "")
 
     def _words_for(self, question: Question) -> str:
-        """Return the message to a member: the members, what was said since it was last asked, and the question."""
         member, text = question.member, question.text or str(self._payload["content"])
-        others = [
-            f"{one.name} ({one.role})" if one.role else one.name for one in self._group.workers if one.id != member.id
-        ]
-        head = f"Group {self._group.name}: you are {member.name}" + (f", with {', '.join(others)}." if others else ".")
-        heard = max((line.key for line in self.lines if line.speaker == member.id), default=0)
-        missed, room = list[str](), SHOWN_CHARS
-        for line in sorted((one for one in self.lines if self._shows_others and one.key > heard), reverse=True):
-            words = f"{line.name}: {plain(line.text)}"
-            room -= len(words)
-            if room < 0:
-                missed.append("(earlier messages are left out)")
-                break
-            missed.append(words)
-        if not missed:
-            return f"{head}\n\n{text}"
-        return f"{head}\n\nSaid since you last spoke:\n" + "\n".join(reversed(missed)) + f"\n\nNow answer:\n{text}"
+        others = [one for one in self._group.workers if one.id != member.id]
+        return asking(self._group.name, member, others, missed(self.lines, member, self._config), text)
 
     async def _ended(self, asked: MemberTurn, seen: int | None = None) -> MemberTurn:
         """Return the member's turn once it has ended; it may wait for a person in between. At the event `seen` it had

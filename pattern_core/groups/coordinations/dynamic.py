@@ -15,8 +15,16 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pattern_core.groups.coordination import Coordination, Member, MemberName, NoMember, Question, Room, also_spelled
-from pattern_core.groups.coordinations.parallel import together
+from pattern_core.groups.coordination import (
+    Coordination,
+    Member,
+    MemberName,
+    NoMember,
+    Question,
+    Room,
+    also_spelled,
+    together,
+)
 
 RECENT = "recent"  # in the state: the ids of the members that were chosen, the newest last
 RECENT_MAX = 100

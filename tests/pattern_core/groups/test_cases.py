@@ -258,7 +258,7 @@ PIECES = (
 def room_of(team: Sequence[Member], reply: Any, *, config: Dynamic, **more: Any) -> Room:
     """A room of these members in which `reply` answers a question."""
 
-    async def ask_once(questions: Sequence[Question], _is_race: bool) -> list[Answer]:
+    async def put(questions: Sequence[Question], _is_race: bool) -> list[Answer]:
         return [Answer(member=one.member, status="completed", text=reply(one)) for one in questions]
 
     return Room(
@@ -267,7 +267,7 @@ def room_of(team: Sequence[Member], reply: Any, *, config: Dynamic, **more: Any)
         state=more.pop("state", {}),
         random=seeded_randomness(1),
         config=config,
-        ask_once=ask_once,
+        put=put,
         tell=lambda _name, _data: None,
     )
 

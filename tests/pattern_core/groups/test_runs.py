@@ -10,8 +10,8 @@ import trio
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.budgets.budget import Budget
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Overloaded
+from pattern_core.groups.coordination import SHOWN_CHARS
 from pattern_core.groups.group import MemberSpec
-from pattern_core.groups.runs import SHOWN_CHARS
 from pattern_core.halt import Halted
 from pattern_core.images import image_of_bytes
 from pattern_core.limits import Limits
