@@ -178,6 +178,7 @@ class Constellation:
         self.schedules = Schedules(
             storage, self.roster, self.groups, self.timers, self.approvals, accepting=self._accepting
         )
+        self.memory.blocks.on_change = self.schedules.block_changed
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )

@@ -58,12 +58,15 @@ class NoMember(PatternError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A member's answer. `status` is that of its turn, or `unavailable` if it could not be asked."""
+    """A member's answer. `status` is that of its turn, or `unavailable` if it could not be asked. `changed` are the
+    labels of the blocks that its turn changed.
+    """
 
     member: Member
     status: str
     text: str = ""
     ended_at: str = ""
+    changed: Sequence[str] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -71,7 +74,7 @@ class Answer:
         return self.status == "completed"
 
 
-class Ended(Exception):
+class Terminated(Exception):
     """The configured `termination` holds: the group's turn is complete."""
 
     def __init__(self, answer: str) -> None:
@@ -147,7 +150,7 @@ class Room:
 
         Raises:
             MemberFailed: one did not answer, and the config says that this ends the turn.
-            LimitReached, Ended: as `ask_once`.
+            LimitReached, Terminated: as `ask_once`.
         """
         answers = await self.ask_once(questions)
         config = self.config
@@ -170,7 +173,7 @@ class Room:
 
         Raises:
             LimitReached: the turn has asked `max_turns` times.
-            Ended: the configured `termination` holds.
+            Terminated: the configured `termination` holds.
         """
         answers = await self.put(questions, is_race)
         self.rounds += 1
@@ -181,7 +184,7 @@ class Room:
         end = self.config.termination
         if end is not None and await end.holds(self.rounds, [answer.text for answer in whole]):
             self.tell("group.terminated", {"round": self.rounds})
-            raise Ended(whole[0].text if len(whole) == 1 else together(whole))
+            raise Terminated(whole[0].text if len(whole) == 1 else together(whole))
         return answers
 
 

@@ -43,10 +43,10 @@ from pattern_core.groups.coordination import (
     DEADLINE_S,
     UNAVAILABLE,
     Answer,
-    Ended,
     Line,
     Question,
     Room,
+    Terminated,
     asking,
     missed,
 )
@@ -349,8 +349,8 @@ class _Run:
         )
         try:
             answer = await config.run(room)
-        except Ended as ended:
-            answer = ended.answer
+        except Terminated as terminated:
+            answer = terminated.answer
         self._state = state
         return answer
 
@@ -408,7 +408,7 @@ class _Run:
         def note(place: str, question: Question, arrival: Arrival, connection: Connection, key: int) -> list[Event]:
             group_runs.ask(connection, AskRow(self.key, place, key, question.why or None))
             turn = arrival.turn
-            asked[place] = MemberTurn(key, place, turn.id, turn.agent_id, TurnStatus.QUEUED.value, None, None)
+            asked[place] = MemberTurn(key, place, turn.id, turn.agent_id, TurnStatus.QUEUED.value, None, None, None)
             return []
 
         if len(arrivals) == 1:
@@ -470,7 +470,8 @@ class _Run:
         words = asked.text or ""
         if asked.status == TurnStatus.COMPLETED:
             self.lines.append(Line(asked.key, member.id, member.name, words))
-        return Answer(member=member, status=asked.status, text=words, ended_at=asked.ended_at or "")
+        changed = [*filter(None, (asked.changed or "").split("\n"))]
+        return Answer(member=member, status=asked.status, text=words, ended_at=asked.ended_at or "", changed=changed)
 
     def _words_for(self, question: Question) -> str:
         member, text = question.member, question.text or str(self._payload["content"])

@@ -32,7 +32,9 @@ class AskRow(NamedTuple):
 
 
 class MemberTurn(NamedTuple):
-    """A member's turn that a run asked for: its key and id, the agent, its status, and its last words, if any."""
+    """A member's turn that a run asked for: its key and id, the agent, its status, and its last words, if any;
+    `changed` are the labels of the blocks that it changed, in lines.
+    """
 
     key: int
     place: str
@@ -41,6 +43,7 @@ class MemberTurn(NamedTuple):
     status: str
     text: str | None
     ended_at: str | None
+    changed: str | None
 
 
 class GroupSaid(NamedTuple):
@@ -64,8 +67,11 @@ _LAST_SAID = (
     " AND m.batch_id = t.batch_id AND m.role = 'assistant' AND m.content IS NOT NULL AND m.is_deleted = 0"
     " ORDER BY m.position DESC LIMIT 1)"
 )
+_CHANGED = (
+    "(SELECT group_concat(data ->> '$.label', char(10)) FROM event WHERE turn = t.key AND name = 'memory.changed')"
+)
 _EXCHANGES = (
-    f"SELECT t.key, a.place, t.id, t.agent_id, t.status, {_LAST_SAID}, t.ended_at"
+    f"SELECT t.key, a.place, t.id, t.agent_id, t.status, {_LAST_SAID}, t.ended_at, {_CHANGED}"
     " FROM group_ask AS a JOIN turn AS t ON t.key = a.asked WHERE a.turn = ?"
 )
 
