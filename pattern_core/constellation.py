@@ -125,6 +125,7 @@ class Constellation:
                 wake_agent=self._actors.wake,
                 submit_to_agent=self._actors.submit,
                 cancel_turn=lambda turn_id, reason: self.cancel(turn_id, reason=reason),
+                forget_history=self._actors.forget,
                 is_draining=self._services.is_draining,
             )
             for agent_id in opened.agents_with_work:

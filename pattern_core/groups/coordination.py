@@ -306,17 +306,22 @@ def asking(group: str, member: Member, others: Sequence[Member], shown: Sequence
     """Return the message to a member: who takes part, what it is shown of the conversation, and the question."""
     names = ", ".join(f"{one.name} ({one.role})" if one.role else one.name for one in others)
     head = f"Group {group}: you are {member.name}" + (f", with {names}." if names else ".")
+    if not shown:
+        return f"{head}\n\n{text}"
+    return f"{head}\n\nSaid since you last spoke:\n{quoted(shown)}\n\nNow answer:\n{text}"
+
+
+def quoted(lines: Sequence[Line]) -> str:
+    """Return messages as text, one after another; only the newest of many."""
     words, left = list[str](), SHOWN_CHARS
-    for line in reversed(shown):
+    for line in reversed(lines):
         said = f"{line.name}: {plain(line.text)}"
         left -= len(said)
         if left < 0:
             words.append("(earlier messages are left out)")
             break
         words.append(said)
-    if not words:
-        return f"{head}\n\n{text}"
-    return f"{head}\n\nSaid since you last spoke:\n" + "\n".join(reversed(words)) + f"\n\nNow answer:\n{text}"
+    return "\n".join(reversed(words))
 
 
 def strangers(config: Coordination, members: Sequence[Member]) -> list[str]:

@@ -5,7 +5,7 @@
 | accepted | the turn, its message, `turn.queued` |
 | started | turn running, the plan (coordination, config, members, state, seed), `turn.started` |
 | a member is asked | the member's turn and message, its place in the run, the events before it, `group.selected` |
-| ended | status, answer, the coordination's state, the one terminal event |
+| ended | status, answer, the coordination's state, what observers see of it, the one terminal event |
 
 After a restart the coordination runs again from its beginning with the same plan. Where a place has a turn already, its
 answer is read, or waited for: no member is asked twice, none is skipped.
@@ -41,6 +41,7 @@ from pattern_core.errors import (
 from pattern_core.events import Draft, Event, append, ended
 from pattern_core.groups.coordination import (
     DEADLINE_S,
+    OBSERVER,
     UNAVAILABLE,
     Answer,
     Line,
@@ -49,9 +50,10 @@ from pattern_core.groups.coordination import (
     Terminated,
     asking,
     missed,
+    quoted,
 )
 from pattern_core.groups.group import Group, coordination_of, read_group
-from pattern_core.ids import seeded_randomness
+from pattern_core.ids import message_id, seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Image, Text
@@ -60,13 +62,14 @@ from pattern_core.turns.admission import DIGEST_BYTES, RETRY_AFTER_S, Arrival, I
 from pattern_core.turns.state import COMPLETED, Ending, cancelled
 from pattern_db.columns import iso, to_json, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import TurnStatus
+from pattern_db.enums import Role, TurnStatus
 from pattern_db.errors import DiskFull, RowConflict
 from pattern_db.journal import group_runs, turns, usage
 from pattern_db.journal.group_runs import AskRow, MemberTurn, RunRow
 from pattern_db.journal.turns import NewTurn, Started, TurnRow
-from pattern_db.tables import agents
+from pattern_db.tables import agents, messages
 from pattern_db.tables import groups as group_table
+from pattern_db.tables.messages import MessageRow
 
 _log = logging.getLogger("pattern.turns")
 GROUPS_KEPT = 64  # groups with their last messages kept in memory between turns
@@ -91,7 +94,7 @@ _NOT_STORED = {"id": "", "created_at": "", "updated_at": ""}  # in plans of olde
 @dataclass(eq=False, kw_only=True)
 class GroupRuns:
     """The turns of all groups of one constellation. `nursery` is the constellation's own. `wake_agent` makes an agent
-    check its inbox, `cancel_turn` cancels a member's turn.
+    check its inbox, `cancel_turn` cancels a member's turn, `forget_history` has an agent's conversation read again.
     """
 
     journal: Journal
@@ -101,6 +104,7 @@ class GroupRuns:
     wake_agent: Callable[[str], None]
     submit_to_agent: Callable[[Arrival], Awaitable[Ticket]]
     cancel_turn: Callable[[str, str], Awaitable[object]]
+    forget_history: Callable[[str], None]
     is_draining: Callable[[], bool]
     _awake: dict[str, bool] = field(default_factory=dict)  # group id → whether there may be another turn
     _running: dict[str, _Run] = field(default_factory=dict)  # by turn id
@@ -517,16 +521,32 @@ class _Run:
             group_runs.set_answer(connection, self.key, answer or None)
             if self._state is not None and is_done:
                 group_table.set_state(connection, self.group_id, self._state)
+                if any(one.role == OBSERVER for one in self._group.members):
+                    self._show(connection, now)
             rest = None, answer or None, None, usage.of_tree(connection, self.key)
             end = ended(ending.status, ending.error, rest)
             events = append(connection, (self.key, row.id), [*self._noted, end], created_at=now)
             return (end, group_runs.count_open(connection, self.group_id) > 0), events
 
         end, others_wait = await journal.commit(store)
+        for member in self._group.members if is_done else ():
+            if member.role == OBSERVER:
+                self._runs.forget_history(member.id)
         seconds = journal.seconds_since(unix_ms(row.started_at)) if row.started_at else 0.0
         journal.meters.turn_ended(ending.status, seconds)
         journal.log_end(row.id, self.group_id, end, seconds=seconds)
         return others_wait
+
+    def _show(self, connection: Connection, now: str) -> None:
+        """Add what was said in this turn to the conversations of the observers, without turns of theirs."""
+        words = quoted([line for line in self.said if line.key >= self.key])
+        text = f"Group {self._group.name}, which you observe. Nothing is asked of you.\n\n{words}"
+        about = {"group_id": self.group_id, "turn_id": self.row.id}
+        for one in group_table.members(connection, self.group_id):  # those that are left
+            if one.role == OBSERVER:
+                position = self._journal.ids.position()
+                seen = MessageRow(message_id(position), one.id, position, Role.USER, now, text, source="group")
+                messages.append(connection, [seen._replace(source_metadata=about)])
 
 
 def _new_turn(group_id: str, incoming: IncomingMessage, payload: str, *, turn_id: str, seed: int, now: str) -> NewTurn:

@@ -5,6 +5,7 @@ nonsense.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -205,7 +206,7 @@ async def test_150_sleeptime_works_when_it_is_time_and_says_why_in_rotation() ->
     assert schedules.OCCURRENCES_KEPT == 1_000  # tests/pattern_db holds that no more are kept
 
 
-async def test_151_observers_are_never_asked() -> None:
+async def test_151_observers_see_what_is_said_and_are_never_asked() -> None:
     for pattern, config in (
         ("round_robin", {}),
         ("dynamic", {"selector": "random", "selector_config": {"count": 9}}),
@@ -224,6 +225,11 @@ async def test_151_observers_are_never_asked() -> None:
                 assert (await say(world, message)).status == "completed"
             assert "ada" not in await asked(world.database)
             assert all(request.system[0] != "ada" for request in world.provider.requests)
+            await world.say("What did they say?", "ada")
+            seen = [message.text for message in world.provider.requests[-1].messages]
+            assert sum("which you observe" in text for text in seen) == 3
+            assert "user: @ada look\n" in "".join(seen)
+            assert re.search(r"^(bob|cleo|dan): ", "".join(seen), re.MULTILINE)
 
 
 async def test_153_a_message_of_an_agent_to_a_group_waits_in_the_inbox_of_every_member() -> None:

@@ -317,6 +317,24 @@ async def test_the_events_of_a_group_are_the_same_live_and_read_again() -> None:
         assert again == [one.seq for one in stored if one.seq > middle]
 
 
+async def test_observers_see_a_turn_once_that_ended_before_a_crash_and_in_order() -> None:
+    seen = "Group desk, which you observe. Nothing is asked of you.\n\nuser: {0}\ncleo: cleo answers"
+    async with in_memory() as database:
+        async with running(otherwise=speak, database=database) as world:
+            await group(world, "parallel", names=NAMES[:3], roles={"ada": "observer", "bob": "observer"})
+            await world.say("before", "ada")
+            await say(world, "tea?")
+            await world.say("between", "ada")
+            shown = [message.text for message in world.provider.requests[-1].messages]
+            assert shown == ["before", "ada answers", seen.format("tea?"), "between"]
+            await world.constellation.delete_agent("bob")
+        async with running(otherwise=speak, database=database, seed=2) as world:
+            await say(world, "more tea?")
+            await world.say("after", "ada")
+            shown = [message.text for message in world.provider.requests[-1].messages]
+            assert shown[2:] == [seen.format("tea?"), "between", "ada answers", seen.format("more tea?"), "after"]
+
+
 async def test_members_that_are_deleted_in_mid_turn_are_left_out() -> None:
     async with running(otherwise=Paced(answer=says("late"), gate=trio.Event())) as world:
         await group(world, "parallel", {"on_member_error": "skip"})
