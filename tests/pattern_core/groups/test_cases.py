@@ -232,6 +232,26 @@ async def test_151_observers_see_what_is_said_and_are_never_asked() -> None:
             assert re.search(r"^(bob|cleo|dan): ", "".join(seen), re.MULTILINE)
 
 
+async def test_152_a_second_message_to_an_agent_within_30_seconds_is_refused_with_the_time_that_is_left() -> None:
+    clock = StoppedClock()
+
+    def answer(request: ModelRequest) -> ModelReply:
+        is_told = request.system[0] == "ada" and request.messages[-1].text == "go"
+        return calls("send_message", {"to": "bob", "content": "look"}) if is_told else says("done")
+
+    async with running(otherwise=answer, tools=[send_message], clock=clock) as world:
+        for name in ("ada", "bob"):
+            await world.agent(name, prompt=name)
+        failed = "SELECT content FROM messages WHERE tool_result ->> '$.is_error'"
+        await world.say("go")
+        await trio.testing.wait_all_tasks_blocked()
+        clock.advance(12_000)
+        await world.say("go")
+        [(words,)] = await world.database.read(rows, failed)
+        assert "in 18 seconds" in str(words)
+        assert [request.system[0] for request in world.provider.requests].count("bob") == 1
+
+
 async def test_153_a_message_of_an_agent_to_a_group_waits_in_the_inbox_of_every_member() -> None:
     gate = trio.Event()
     busy: list[Scripted] = [Paced(answer=says("busy"), gate=gate)] * 3
