@@ -18,8 +18,9 @@ from pattern_core.budgets.usage import Budgets
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
+from pattern_core.delivery import Delivery
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
-from pattern_core.errors import InvalidInput, LimitReached, NotFound, Unavailable
+from pattern_core.errors import NotFound, Unavailable
 from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.groups.group import Group, Groups
@@ -47,7 +48,6 @@ from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
 from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.consent import ToolConsent
-from pattern_core.turns.record import Record
 from pattern_core.turns.state import cancelled
 from pattern_core.turns.turn import window_trouble
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
@@ -65,7 +65,6 @@ from pattern_db.tables.activity import TurnActivity
 from pattern_db.tables.messages import MessageRow
 
 DRAIN_RETRY_S = 5
-NAMED_MAX = 30  # agents that an error lists
 AGENT_DELETED = "agent_deleted"
 
 
@@ -125,6 +124,7 @@ class Constellation:
                 wake_agent=self._actors.wake,
                 submit_to_agent=self._actors.submit,
                 cancel_turn=lambda turn_id, reason: self.cancel(turn_id, reason=reason),
+                forget_history=self._actors.forget,
                 is_draining=self._services.is_draining,
             )
             for agent_id in opened.agents_with_work:
@@ -178,6 +178,7 @@ class Constellation:
         self.schedules = Schedules(
             storage, self.roster, self.groups, self.timers, self.approvals, accepting=self._accepting
         )
+        self.memory.blocks.on_change = self.schedules.block_changed
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
@@ -235,7 +236,13 @@ class Constellation:
             mcp=self.mcp,
             consent=ToolConsent(self.approvals, self.tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
             limits=self.runtime.limits,
-            deliver=self._deliver,
+            deliver=Delivery(
+                journal=self._journal,
+                roster=self.roster,
+                groups=self.groups,
+                limits=self.runtime.limits,
+                accepting=self._accepting,
+            ).deliver,
             flush_late=lambda record: self._actors.flush_late(record),
             is_draining=lambda: self._is_draining or self.halt.current is not None,
         )
@@ -299,40 +306,6 @@ class Constellation:
         ids = self._journal.ids
         return Arrival.of(incoming, agent, turn_id=ids.new("turn"), seed=ids.seed(), now=self._journal.now())
 
-    async def _deliver(self, sender: Record, work: UnitOfWork, target: str, content: str) -> str:
-        """Accept a message from one agent to another within the calling tool's own transaction."""
-        if sender.depth >= self.runtime.limits.turn.depth_max:
-            raise LimitReached(
-                f"this request was passed on {sender.depth} times already; answer it yourself instead of asking"
-                f" {target}"
-            )
-        bound = sender.children_max
-        if bound is not None and sender.children >= bound:
-            raise LimitReached(f"this turn has asked other agents {bound} times, its limit; continue without them")
-        found = await self._named(target)
-        if found.id == sender.agent.id:
-            raise InvalidInput("an agent cannot send itself a message; note it in a memory block instead")
-        incoming = IncomingMessage(
-            agent_id=found.id,
-            content=content,
-            sender=f"agent:{sender.agent.id}",
-            source="agent",
-            source_metadata={"agent_id": sender.agent.id, "agent_name": sender.agent.name, "turn_id": sender.id},
-            parent_turn=sender.key,
-            depth=sender.depth + 1,
-            policy="enqueue",
-        )
-        turn_id, accept, wake = self._accepting(found, incoming)
-
-        def settled(committed: bool) -> None:
-            if committed:
-                sender.children += 1
-                wake()
-
-        work.store_and_tell(lambda connection: accept(connection)[1])
-        work.when_settled(settled)
-        return turn_id
-
     def _accepting(self, target: Agent | Group, incoming: IncomingMessage) -> tuple[str, Accept, Callable[[], None]]:
         """Return the id of a message's turn, what accepts it within a transaction, and what wakes its target after it.
 
@@ -351,23 +324,6 @@ class Constellation:
             lambda connection: admission.accept(connection, arrival, limits),
             partial(self._actors.wake, target.id),
         )
-
-    async def _named(self, target: str) -> Agent | Group:
-        """Return the agent or group that a model means: by its id or name, or the only one with the name in another
-        case.
-        """
-        try:
-            return await self.roster.get(target)
-        except NotFound:
-            there: list[Agent | Group] = [*await self.roster.all(), *await self.groups.all()]
-            wanted = target.strip()
-            same = [one for one in there if wanted in (one.id, one.name)]
-            same = same or [one for one in there if one.name.casefold() == wanted.casefold()]
-            if len(same) == 1:
-                return same[0]
-            names = ", ".join(one.name for one in there[:NAMED_MAX])
-            more = f" and {len(there) - NAMED_MAX} others" if len(there) > NAMED_MAX else ""
-            raise NotFound(f"there is no agent {target!r}; the agents are {names}{more}") from None
 
     def transaction(self) -> AbstractAsyncContextManager[UnitOfWork]:
         """Return a unit of work for several changes: committed together at the end of the block, or not at all.

@@ -85,6 +85,7 @@ class Limits:
     prompt: PromptLimits = field(default_factory=PromptLimits)
     memory: MemoryLimits = field(default_factory=MemoryLimits)
     inbox_per_agent_max: int = 1_000  # messages that wait for one agent
+    pair_cooldown_s: float = 30.0  # between two messages from one agent to another, answers aside
     agents_max: int = 1_000  # agents of one constellation
     message_chars_max: int = 200_000  # length of one message
     block_chars_default: int = 5_000  # limit of a memory block that sets none

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, Role, TurnStatus
 from pattern_db.journal import approvals, group_runs, turns, usage
+from pattern_db.journal.group_runs import Branch
 from pattern_db.journal.turns import TurnRow
 from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import embedding_indexes, folders, messages
@@ -17,6 +18,7 @@ from pattern_db.tables.folders import FolderRow
 from pattern_db.tables.messages import MessageRow
 
 StoredMessage = MessageRow
+TREE_MAX = 500  # turns below a group's turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,11 @@ def _view(connection: Connection, row: TurnRow, said: list[MessageRow], text: st
         started_at=row.started_at,
         ended_at=row.ended_at,
     )
+
+
+def view_tree(connection: Connection, view: TurnView) -> list[Branch]:
+    """Return the turns below a group's turn, oldest first; none of an agent's."""
+    return [] if view.group_id is None else group_runs.tree(connection, view.key, TREE_MAX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

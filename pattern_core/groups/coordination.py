@@ -7,22 +7,29 @@ decisions: members that were asked before are not asked again, their stored answ
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from textwrap import shorten
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, AliasChoices, Field
 
 from pattern_core.errors import PatternError
 from pattern_core.ids import Randomness
+from pattern_core.patterns import matching_lines
+from pattern_core.untrusted import plain
 from pattern_db.tables import groups
 
 OBSERVER = "observer"
 DEADLINE_S = 3_600.0
 UNAVAILABLE = "unavailable"
+SHOWN_CHARS = 8_000  # of others' messages since a member was last asked; the oldest are left out
+SUMMARY_CHARS = 200  # of each message, where the context is a summary
+NESTED_MAX = 4  # levels of a termination
 OnError = Literal["fail", "skip"]
-Context = Literal["shared", "task_only"]
+Context = Literal["shared", "task_only", "summary", "last_n", "filter"]
 Member = groups.Member
 
 
@@ -51,17 +58,37 @@ class NoMember(PatternError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A member's answer. `status` is that of its turn, or `unavailable` if it could not be asked."""
+    """A member's answer. `status` is that of its turn, or `unavailable` if it could not be asked. `changed` are the
+    labels of the blocks that its turn changed.
+    """
 
     member: Member
     status: str
     text: str = ""
     ended_at: str = ""
+    changed: Sequence[str] = ()
 
     @property
     def is_whole(self) -> bool:
         """Whether the member answered."""
         return self.status == "completed"
+
+
+class Terminated(Exception):
+    """The configured `termination` holds: the group's turn is complete."""
+
+    def __init__(self, answer: str) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
+class Line(NamedTuple):
+    """A message in a group: the key of its turn, the speaker's id (of one to the group: "") and name, and the text."""
+
+    key: int
+    speaker: str
+    name: str
+    text: str
 
 
 class Question(NamedTuple):
@@ -78,9 +105,9 @@ class Room:
     """One turn of a group, as its coordination sees it.
 
     `message` is the message to the group, `members` are all but observers, in order. `state` is kept for the group's
-    next turn. `config` is the coordination's. `ask_once` asks all at the same time and returns the answers in order;
+    next turn. `config` is the coordination's. `put` asks all at the same time and returns the answers in order;
     in a race it cancels the others once the first has answered. `tell` stores an event with the next question,
-    or with the end of the turn.
+    or with the end of the turn. `rounds` counts how often members were asked.
     """
 
     message: str
@@ -88,8 +115,9 @@ class Room:
     state: dict[str, Any]
     random: Randomness
     config: Coordination
-    ask_once: Callable[[Sequence[Question], bool], Awaitable[list[Answer]]]
+    put: Callable[[Sequence[Question], bool], Awaitable[list[Answer]]]
     tell: Callable[[str, Mapping[str, object]], None]
+    rounds: int = 0
 
     def available(self) -> list[Member]:
         """Return the members that take part, in order.
@@ -122,40 +150,112 @@ class Room:
 
         Raises:
             MemberFailed: one did not answer, and the config says that this ends the turn.
-            LimitReached: the turn has asked `max_turns` times.
+            LimitReached, Terminated: as `ask_once`.
         """
-        answers = await self.ask_once(questions, False)
+        answers = await self.ask_once(questions)
         config = self.config
         for place, question in enumerate(questions):
             answer = answers[place]
             for _ in range(config.retries):
                 if answer.is_whole or answer.status == UNAVAILABLE:
                     break
-                [answer] = await self.ask_once([question._replace(why="retry")], False)
+                [answer] = await self.ask_once([question._replace(why="retry")])
             if not answer.is_whole and config.fallback not in (None, answer.member.id, answer.member.name):
                 instead = question._replace(member=self.named(str(config.fallback)), why="fallback")
-                [answer] = await self.ask_once([instead], False)
+                [answer] = await self.ask_once([instead])
             if not answer.is_whole and config.on_member_error == "fail":
                 raise MemberFailed(f"{answer.member.name} did not answer ({answer.status}); see its turn")
             answers[place] = answer
         return answers
+
+    async def ask_once(self, questions: Sequence[Question], *, is_race: bool = False) -> list[Answer]:
+        """Ask members at the same time; return the answers in order. Of a race that one has won, only its answer.
+
+        Raises:
+            LimitReached: the turn has asked `max_turns` times.
+            Terminated: the configured `termination` holds.
+        """
+        answers = await self.put(questions, is_race)
+        self.rounds += 1
+        whole = [answer for answer in answers if answer.is_whole]
+        if is_race and whole:
+            # Two may have answered at the same moment. Their rows decide, so that a restart finds the same winner.
+            answers = whole = [min(whole, key=lambda answer: (answer.ended_at, answer.member.id))]
+        end = self.config.termination
+        if end is not None and await end.holds(self.rounds, [answer.text for answer in whole]):
+            self.tell("group.terminated", {"round": self.rounds})
+            raise Terminated(whole[0].text if len(whole) == 1 else together(whole))
+        return answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Termination:
+    """When a group's turn is complete, whatever its coordination would do next. It has one field: an answer of the
+    newest round has this `text` (in any case), or a line that the `regex` matches; members were asked `rounds` times,
+    where those that are asked together count once; `any` or `all` of these hold.
+    """
+
+    text: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    regex: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    rounds: Annotated[int, Field(ge=1)] | None = None
+    any: Annotated[tuple[Termination, ...], Field(max_length=20)] = ()
+    all: Annotated[tuple[Termination, ...], Field(max_length=20)] = ()
+
+    def __post_init__(self) -> None:
+        if sum(bool(getattr(self, one.name)) for one in fields(self)) != 1:
+            raise ValueError("give one of `text`, `regex`, `rounds`, `any` and `all`")
+        if self._depth > NESTED_MAX:
+            raise ValueError(f"it is nested deeper than {NESTED_MAX} levels; make it simpler")
+        try:
+            re.compile(self.regex or "")
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"the regular expression is malformed: {error}; correct it") from None
+
+    @property
+    def _depth(self) -> int:
+        return 1 + max((one._depth for one in (*self.any, *self.all)), default=0)
+
+    async def holds(self, rounds: int, answers: Sequence[str]) -> bool:
+        """Return whether it holds after so many rounds, with these answers in the newest one.
+
+        Raises:
+            InvalidInput: the regular expression takes too long to match.
+        """
+        if self.rounds is not None:
+            return rounds >= self.rounds
+        if self.text is not None:
+            return any(self.text.casefold() in answer.casefold() for answer in answers)
+        if self.regex is not None:
+            texts = [[(1, answer)] for answer in answers]
+            return bool(await matching_lines(self.regex, texts, limit=1, ignore_case=False))
+        found = [await one.holds(rounds, answers) for one in (*self.any, *self.all)]
+        return any(found) if self.any else all(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordination(ABC):
     """A way to work together, as it is configured. These are the settings that every one has.
 
-    `context` is what a member is shown of what the others said since it was last asked. `on_member_error` says whether
-    a member that fails ends the group's turn or is left out, after `retries` further attempts and `fallback`, the
-    member that is asked instead. A turn asks members at most `max_turns` times and lasts at most `deadline_s` seconds.
+    `context` is what a member is shown of what was said since it was last asked: everything, nothing, the beginning of
+    each message, the newest `context_n`, or the messages to the group and the answers of `context_from`.
+    `on_member_error` says whether a member that fails ends the group's turn or is left out, after `retries` further
+    attempts and `fallback`, the member that is asked instead. A turn is complete when `termination` holds. It asks
+    members at most `max_turns` times and lasts at most `deadline_s` seconds.
     """
 
     context: Context = "shared"
+    context_n: Annotated[int, Field(ge=1, le=50)] = 10
+    context_from: tuple[MemberName, ...] = ()
+    termination: Termination | None = None
     on_member_error: OnError = "fail"
     retries: Annotated[int, Field(ge=0, le=10)] = 0
     fallback: MemberName | None = None
     max_turns: Annotated[int, Field(ge=1, le=1_000)] = 50
     deadline_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)] = DEADLINE_S
+
+    def __post_init__(self) -> None:
+        if (self.context == "filter") != bool(self.context_from):
+            raise ValueError("the context `filter` and `context_from`, the members that it shows, need each other")
 
     @abstractmethod
     async def run(self, room: Room) -> str:
@@ -177,6 +277,51 @@ class Coordination(ABC):
 def also_spelled(name: str, original: str) -> Any:  # Any: pydantic's description of a field
     """Return that a setting may be given by `name` or by its name in the original."""
     return Field(validation_alias=AliasChoices(name, original))
+
+
+def together(answers: Sequence[Answer]) -> str:
+    """Return answers as one text, each with the name of its author."""
+    return "\n\n".join(f"{one.member.name}: {one.text}" for one in answers if one.is_whole)
+
+
+def missed(lines: Sequence[Line], member: Member, config: Coordination) -> list[Line]:
+    """Return what a member is shown of what was said since it was last asked, in order."""
+    heard = max((line.key for line in lines if line.speaker == member.id), default=0)
+    found = sorted(line for line in lines if line.key > heard)
+    match config.context:
+        case "shared":
+            return found
+        case "task_only":
+            return []
+        case "summary":
+            return [line._replace(text=shorten(line.text, SUMMARY_CHARS, placeholder="…")) for line in found]
+        case "last_n":
+            return found[-config.context_n :]
+        case "filter":
+            wanted = {"", *config.context_from}
+            return [line for line in found if line.speaker in wanted or line.name in wanted]
+
+
+def asking(group: str, member: Member, others: Sequence[Member], shown: Sequence[Line], text: str) -> str:
+    """Return the message to a member: who takes part, what it is shown of the conversation, and the question."""
+    names = ", ".join(f"{one.name} ({one.role})" if one.role else one.name for one in others)
+    head = f"Group {group}: you are {member.name}" + (f", with {names}." if names else ".")
+    if not shown:
+        return f"{head}\n\n{text}"
+    return f"{head}\n\nSaid since you last spoke:\n{quoted(shown)}\n\nNow answer:\n{text}"
+
+
+def quoted(lines: Sequence[Line]) -> str:
+    """Return messages as text, one after another; only the newest of many."""
+    words, left = list[str](), SHOWN_CHARS
+    for line in reversed(lines):
+        said = f"{line.name}: {plain(line.text)}"
+        left -= len(said)
+        if left < 0:
+            words.append("(earlier messages are left out)")
+            break
+        words.append(said)
+    return "\n".join(reversed(words))
 
 
 def strangers(config: Coordination, members: Sequence[Member]) -> list[str]:

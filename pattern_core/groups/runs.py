@@ -5,7 +5,7 @@
 | accepted | the turn, its message, `turn.queued` |
 | started | turn running, the plan (coordination, config, members, state, seed), `turn.started` |
 | a member is asked | the member's turn and message, its place in the run, the events before it, `group.selected` |
-| ended | status, answer, the coordination's state, the one terminal event |
+| ended | status, answer, the coordination's state, what observers see of it, the one terminal event |
 
 After a restart the coordination runs again from its beginning with the same plan. Where a place has a turn already, its
 answer is read, or waited for: no member is asked twice, none is skipped.
@@ -39,42 +39,44 @@ from pattern_core.errors import (
     PatternError,
 )
 from pattern_core.events import Draft, Event, append, ended
-from pattern_core.groups.coordination import DEADLINE_S, UNAVAILABLE, Answer, Question, Room
+from pattern_core.groups.coordination import (
+    DEADLINE_S,
+    OBSERVER,
+    UNAVAILABLE,
+    Answer,
+    Line,
+    Question,
+    Room,
+    Terminated,
+    asking,
+    missed,
+    quoted,
+)
 from pattern_core.groups.group import Group, coordination_of, read_group
-from pattern_core.ids import seeded_randomness
+from pattern_core.ids import message_id, seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Image, Text
 from pattern_core.turns import admission
 from pattern_core.turns.admission import DIGEST_BYTES, RETRY_AFTER_S, Arrival, IncomingMessage, Ticket
 from pattern_core.turns.state import COMPLETED, Ending, cancelled
-from pattern_core.untrusted import plain
 from pattern_db.columns import iso, to_json, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import TurnStatus
+from pattern_db.enums import Role, TurnStatus
 from pattern_db.errors import DiskFull, RowConflict
 from pattern_db.journal import group_runs, turns, usage
 from pattern_db.journal.group_runs import AskRow, MemberTurn, RunRow
 from pattern_db.journal.turns import NewTurn, Started, TurnRow
-from pattern_db.tables import agents
+from pattern_db.tables import agents, messages
 from pattern_db.tables import groups as group_table
+from pattern_db.tables.messages import MessageRow
 
 _log = logging.getLogger("pattern.turns")
 GROUPS_KEPT = 64  # groups with their last messages kept in memory between turns
 LINES_KEPT = 50  # last messages of a group; a member is shown those that it has missed
-SHOWN_CHARS = 8_000  # of others' messages since a member was last asked; the oldest are left out
 POLICIES = (None, "enqueue", "reject", "interrupt")
 
 Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
-
-
-class Line(NamedTuple):
-    """A message in a group: the key of its turn, the speaker's id and name, and the text."""
-
-    key: int
-    speaker: str
-    name: str
-    text: str
 
 
 class _Open(NamedTuple):
@@ -92,7 +94,7 @@ _NOT_STORED = {"id": "", "created_at": "", "updated_at": ""}  # in plans of olde
 @dataclass(eq=False, kw_only=True)
 class GroupRuns:
     """The turns of all groups of one constellation. `nursery` is the constellation's own. `wake_agent` makes an agent
-    check its inbox, `cancel_turn` cancels a member's turn.
+    check its inbox, `cancel_turn` cancels a member's turn, `forget_history` has an agent's conversation read again.
     """
 
     journal: Journal
@@ -102,6 +104,7 @@ class GroupRuns:
     wake_agent: Callable[[str], None]
     submit_to_agent: Callable[[Arrival], Awaitable[Ticket]]
     cancel_turn: Callable[[str, str], Awaitable[object]]
+    forget_history: Callable[[str], None]
     is_draining: Callable[[], bool]
     _awake: dict[str, bool] = field(default_factory=dict)  # group id → whether there may be another turn
     _running: dict[str, _Run] = field(default_factory=dict)  # by turn id
@@ -337,19 +340,21 @@ class _Run:
 
     async def _coordinate(self) -> str:
         plan = self._group = _PLANS.validate_python(_NOT_STORED | json.loads(self._plan or ""))
-        coordination = coordination_of(plan.pattern_type, plan.pattern_config)
-        self._shows_others, self._max_turns = coordination.context == "shared", coordination.max_turns
+        config = self._config = coordination_of(plan.pattern_type, plan.pattern_config)
         state = dict(plan.state)
         room = Room(
             message=str(self._payload["content"]),
             members=plan.workers,
             state=state,
             random=seeded_randomness(self.row.seed),
-            config=coordination,
-            ask_once=self._ask,
+            config=config,
+            put=self._ask,
             tell=lambda name, data: self._noted.append(Draft(name, data)),
         )
-        answer = await coordination.run(room)
+        try:
+            answer = await config.run(room)
+        except Terminated as terminated:
+            answer = terminated.answer
         self._state = state
         return answer
 
@@ -369,8 +374,8 @@ class _Run:
         noted, self._noted = self._noted, []
         seen = self._journal.events.latest
         if new:
-            if self._asked.total() > self._max_turns:
-                raise LimitReached(f"the group asked its members {self._max_turns} times, its max_turns")
+            if self._asked.total() > self._config.max_turns:
+                raise LimitReached(f"the group asked its members {self._config.max_turns} times, its max_turns")
             # Of questions that are asked together some may be unavailable again: their events are stored already.
             await self._put(new, noted if len(new) == len(questions) else [])
         answers: dict[str, Answer] = {}
@@ -407,7 +412,7 @@ class _Run:
         def note(place: str, question: Question, arrival: Arrival, connection: Connection, key: int) -> list[Event]:
             group_runs.ask(connection, AskRow(self.key, place, key, question.why or None))
             turn = arrival.turn
-            asked[place] = MemberTurn(key, place, turn.id, turn.agent_id, TurnStatus.QUEUED.value, None, None)
+            asked[place] = MemberTurn(key, place, turn.id, turn.agent_id, TurnStatus.QUEUED.value, None, None, None)
             return []
 
         if len(arrivals) == 1:
@@ -469,27 +474,13 @@ class _Run:
         words = asked.text or ""
         if asked.status == TurnStatus.COMPLETED:
             self.lines.append(Line(asked.key, member.id, member.name, words))
-        return Answer(member=member, status=asked.status, text=words, ended_at=asked.ended_at or "")
+        changed = [*filter(None, (asked.changed or "").split("\n"))]
+        return Answer(member=member, status=asked.status, text=words, ended_at=asked.ended_at or "", changed=changed)
 
     def _words_for(self, question: Question) -> str:
-        """Return the message to a member: the members, what was said since it was last asked, and the question."""
         member, text = question.member, question.text or str(self._payload["content"])
-        others = [
-            f"{one.name} ({one.role})" if one.role else one.name for one in self._group.workers if one.id != member.id
-        ]
-        head = f"Group {self._group.name}: you are {member.name}" + (f", with {', '.join(others)}." if others else ".")
-        heard = max((line.key for line in self.lines if line.speaker == member.id), default=0)
-        missed, room = list[str](), SHOWN_CHARS
-        for line in sorted((one for one in self.lines if self._shows_others and one.key > heard), reverse=True):
-            words = f"{line.name}: {plain(line.text)}"
-            room -= len(words)
-            if room < 0:
-                missed.append("(earlier messages are left out)")
-                break
-            missed.append(words)
-        if not missed:
-            return f"{head}\n\n{text}"
-        return f"{head}\n\nSaid since you last spoke:\n" + "\n".join(reversed(missed)) + f"\n\nNow answer:\n{text}"
+        others = [one for one in self._group.workers if one.id != member.id]
+        return asking(self._group.name, member, others, missed(self.lines, member, self._config), text)
 
     async def _ended(self, asked: MemberTurn, seen: int | None = None) -> MemberTurn:
         """Return the member's turn once it has ended; it may wait for a person in between. At the event `seen` it had
@@ -530,16 +521,32 @@ class _Run:
             group_runs.set_answer(connection, self.key, answer or None)
             if self._state is not None and is_done:
                 group_table.set_state(connection, self.group_id, self._state)
+                if any(one.role == OBSERVER for one in self._group.members):
+                    self._show(connection, now)
             rest = None, answer or None, None, usage.of_tree(connection, self.key)
             end = ended(ending.status, ending.error, rest)
             events = append(connection, (self.key, row.id), [*self._noted, end], created_at=now)
             return (end, group_runs.count_open(connection, self.group_id) > 0), events
 
         end, others_wait = await journal.commit(store)
+        for member in self._group.members if is_done else ():
+            if member.role == OBSERVER:
+                self._runs.forget_history(member.id)
         seconds = journal.seconds_since(unix_ms(row.started_at)) if row.started_at else 0.0
         journal.meters.turn_ended(ending.status, seconds)
         journal.log_end(row.id, self.group_id, end, seconds=seconds)
         return others_wait
+
+    def _show(self, connection: Connection, now: str) -> None:
+        """Add what was said in this turn to the conversations of the observers, without turns of theirs."""
+        words = quoted([line for line in self.said if line.key >= self.key])
+        text = f"Group {self._group.name}, which you observe. Nothing is asked of you.\n\n{words}"
+        about = {"group_id": self.group_id, "turn_id": self.row.id}
+        for one in group_table.members(connection, self.group_id):  # those that are left
+            if one.role == OBSERVER:
+                position = self._journal.ids.position()
+                seen = MessageRow(message_id(position), one.id, position, Role.USER, now, text, source="group")
+                messages.append(connection, [seen._replace(source_metadata=about)])
 
 
 def _new_turn(group_id: str, incoming: IncomingMessage, payload: str, *, turn_id: str, seed: int, now: str) -> NewTurn:

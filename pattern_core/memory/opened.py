@@ -7,7 +7,7 @@ disk. A bounded number of documents stays open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -66,6 +66,7 @@ class OpenBlocks:
         self.randomness = randomness
         self.limits = limits
         self.generation = 0
+        self.on_change: Callable[[BlockRow, UnitOfWork], None] = lambda _row, _work: None  # set by the schedules
         self.peer = new_peer(randomness)
         self.consolidator = Consolidator(self.database, self.clock, self._on_merged, limits.memory)
         self._open: dict[str, OpenBlock] = {}
@@ -205,6 +206,7 @@ class OpenBlocks:
         )
         work.store(block_versions.append, line_of(row, by, planned, signed.change))
         work.event("memory.changed", changed_event(row, by))
+        self.on_change(row, work)
         return Edited(
             block=row,
             note=planned.note,

@@ -32,6 +32,7 @@ from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, ApprovalKind, OccurrenceStatus, ScheduleStatus
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import schedules, timers
+from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.schedules import OccurrenceRow, ScheduleRow
 from pattern_db.tables.timers import TimerRow
 
@@ -214,6 +215,15 @@ class Schedules:
         labels = [one.label for one in plan.when if one.label is not None]
         return await self._storage.database.read(schedules.changes, row, since, labels)
 
+    def block_changed(self, block: BlockRow, work: UnitOfWork) -> None:
+        """Have groups that watch a block work soon, in the transaction that changes it."""
+
+        def wake(connection: Connection) -> None:
+            if schedules.wake(connection, block.label, block.agent_id, self._storage.now()):
+                work.when_settled(lambda _committed: self._timers.changed())
+
+        work.store(wake)
+
     async def _fire(self, timer: TimerRow, work: UnitOfWork) -> None:
         """Add what is due to the transaction that removes the timer."""
         try:
@@ -222,9 +232,14 @@ class Schedules:
             return
         if row.status is not ScheduleStatus.ACTIVE or timer.payload is None:
             return
-        now_ms, first_ms = self._storage.clock.now_ms(), unix_ms(timer.payload)
+        now_ms = self._storage.clock.now_ms()
+        first_ms = now_ms if timer.payload == schedules.WOKEN else unix_ms(timer.payload)
         try:
             plan = plan_of(row.plan)
+            if timer.payload == schedules.WOKEN:
+                await self._occur(row, plan, now_ms, work)
+                self._await_next(row, plan, next(moments(plan, now_ms), None), work)
+                return
             if plan.rrule is not None or now_ms - first_ms > DAY_MS:
                 due = await trio.to_thread.run_sync(due_of, plan, row.id, first_ms, now_ms)
             else:

@@ -44,9 +44,12 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 Probe = Literal["done", "absent", "unknown"]
-Deliver = Callable[[UnitOfWork, str, str], Awaitable[str]]
-"""Add a message for another agent, by its name, to the unit of work of a call; return the id of the turn that it will
-start. Raises `NotFound`, `LimitReached` if the request was passed on too often, or `Overloaded`."""
+Deliver = Callable[..., Awaitable[str]]
+"""Add a message for another agent, by its name, to the unit of work of a call, `(work, to, content, needs_response=…)`;
+return the id of the turn that it will start.
+
+Raises `NotFound`, `LimitReached` if the request was passed on too often, `InvalidInput` if it goes in a circle.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,9 @@ class AskRow(NamedTuple):
 
 
 class MemberTurn(NamedTuple):
-    """A member's turn that a run asked for: its key and id, the agent, its status, and its last words, if any."""
+    """A member's turn that a run asked for: its key and id, the agent, its status, and its last words, if any;
+    `changed` are the labels of the blocks that it changed, in lines.
+    """
 
     key: int
     place: str
@@ -40,6 +42,22 @@ class MemberTurn(NamedTuple):
     agent_id: str
     status: str
     text: str | None
+    ended_at: str | None
+    changed: str | None
+
+
+class Branch(NamedTuple):
+    """A turn below a group's turn: its id, the id of the turn that asked for it, who works on it, and why it was asked,
+    if a group did.
+    """
+
+    turn_id: str
+    parent_id: str
+    name: str
+    reason: str | None
+    status: str
+    created_at: str
+    started_at: str | None
     ended_at: str | None
 
 
@@ -64,8 +82,11 @@ _LAST_SAID = (
     " AND m.batch_id = t.batch_id AND m.role = 'assistant' AND m.content IS NOT NULL AND m.is_deleted = 0"
     " ORDER BY m.position DESC LIMIT 1)"
 )
+_CHANGED = (
+    "(SELECT group_concat(data ->> '$.label', char(10)) FROM event WHERE turn = t.key AND name = 'memory.changed')"
+)
 _EXCHANGES = (
-    f"SELECT t.key, a.place, t.id, t.agent_id, t.status, {_LAST_SAID}, t.ended_at"
+    f"SELECT t.key, a.place, t.id, t.agent_id, t.status, {_LAST_SAID}, t.ended_at, {_CHANGED}"
     " FROM group_ask AS a JOIN turn AS t ON t.key = a.asked WHERE a.turn = ?"
 )
 
@@ -129,6 +150,22 @@ def member_turns(connection: Connection, turn_id: str) -> set[str]:
         (turn_id,),
     )
     return {member for (member,) in found}
+
+
+def tree(connection: Connection, turn: int, limit: int) -> list[Branch]:
+    """Return the turns that a group's turn asked for, those that they asked for, and so on: the `limit` oldest, in the
+    order of their acceptance.
+    """
+    found = fetch_all(
+        connection,
+        "WITH RECURSIVE below(key) AS (SELECT key FROM turn WHERE parent_turn = ?1 UNION ALL SELECT t.key FROM below"
+        " JOIN turn AS t ON t.parent_turn = below.key ORDER BY 1 LIMIT ?2) SELECT t.id, p.id, coalesce(a.name, g.name),"
+        " k.why, t.status, t.created_at, t.started_at, t.ended_at FROM below JOIN turn AS t ON t.key = below.key"
+        " JOIN turn AS p ON p.key = t.parent_turn LEFT JOIN agents AS a ON a.id = t.agent_id"
+        " LEFT JOIN agent_groups AS g ON g.id = t.group_id LEFT JOIN group_ask AS k ON k.asked = t.key ORDER BY t.key",
+        (turn, limit),
+    )
+    return [Branch(*row) for row in found]
 
 
 def first_open(connection: Connection, group_id: str) -> tuple[TurnRow, RunRow] | None:

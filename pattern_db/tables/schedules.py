@@ -13,6 +13,8 @@ from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import timers
 
 TIMER = "schedule"  # the kind of timer of the next occurrence
+WOKEN = "woken"  # in place of the nominal time of a timer: what the schedule watches has changed
+DEBOUNCE_S = 5.0  # between a change and the work of the group that watches it
 OCCURRENCES_KEPT = 1_000  # of each schedule, the newest
 
 
@@ -119,6 +121,22 @@ def pause_all(connection: Connection) -> None:
     connection.execute("DELETE FROM timer WHERE kind = ?", (TIMER,))
 
 
+def wake(connection: Connection, label: str, owner: str, now: str) -> bool:
+    """Make the schedules of groups that watch a block (`blackboard`) due soon; return whether there are any. Several
+    changes make them due once.
+    """
+    connection.execute(
+        "WITH soon(id, at) AS MATERIALIZED (SELECT s.id, strftime('%Y-%m-%dT%H:%M:%fZ', ?3, '+' ||"
+        " coalesce(g.pattern_config ->> '$.debounce_s', ?4) || ' seconds') FROM agent_groups AS g JOIN schedule AS s"
+        " ON s.group_id = g.id WHERE g.pattern_type = 'blackboard' AND g.pattern_config ->> '$.label' = ?1"
+        " AND ?2 IN (g.id, ?5))"
+        " UPDATE timer SET due_at = soon.at, payload = ?6 FROM soon WHERE kind = ?7 AND ref = soon.id"
+        " AND due_at > soon.at",
+        (label, owner, now, DEBOUNCE_S, CONSTELLATION_OWNER, WOKEN, TIMER),
+    )
+    return connection.changes() > 0
+
+
 def set_seen(connection: Connection, schedule_id: str, seen: Mapping[str, Json]) -> None:
     """Store what the conditions compare with."""
     connection.execute("UPDATE schedule SET seen = ? WHERE id = ?", (to_json(dict(seen)), schedule_id))
@@ -173,7 +191,8 @@ def occurrences(
 def changes(connection: Connection, row: ScheduleRow, since: int, labels: Sequence[str]) -> Changes:
     """Return what happened since the turn with the key `since`, for the conditions of a schedule.
 
-    What the system asked for does not count, nor do changes of a block by the schedule's own agent.
+    What the system asked for does not count, nor do changes of a block by the schedule's own agent, or in turns for
+    its own group.
     """
     owner = row.agent_id or row.group_id or ""
     counts: tuple[int, int, int, int, int] = connection.execute(
@@ -188,7 +207,9 @@ def changes(connection: Connection, row: ScheduleRow, since: int, labels: Sequen
     for label in labels:
         blocks[label] = connection.execute(
             "SELECT coalesce(max(h.id), 0) FROM memory_blocks AS b JOIN memory_block_history AS h ON h.block_id = b.id"
-            " WHERE b.label = ?1 AND b.is_active = 1 AND h.changed_by <> 'agent:' || ?2 AND (b.agent_id IN (?2, ?3)"
+            " WHERE b.label = ?1 AND b.is_active = 1 AND h.changed_by <> 'agent:' || ?2"
+            " AND NOT EXISTS (SELECT 1 FROM turn AS m JOIN turn AS g ON g.key = m.parent_turn"
+            " WHERE m.id = h.cause ->> '$.turn' AND g.group_id = ?2) AND (b.agent_id IN (?2, ?3)"
             " OR b.id IN (SELECT block_id FROM shared_block_agents WHERE agent_id = ?2))",
             (label, owner, CONSTELLATION_OWNER),
         ).get

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
 
 import click
 
@@ -71,8 +73,41 @@ async def show(home: Home, output: Output, turn_id: str) -> None:
         },
         data=found,
     )
+    for line in drawn_tree(found):
+        output.say(line)
     for message in found["messages"]:
         output.say(said(message))
+
+
+def drawn_tree(turn: Json) -> list[str]:
+    """Return the turns below a turn as a tree, each with its status, when it began after the whole did, and how long it
+    lasted.
+    """
+    below: dict[str, list[Json]] = {}
+    for one in turn["tree"]:
+        below.setdefault(one["parent_id"], []).append(one)
+
+    def lines(turn_id: str, indent: str) -> Iterator[str]:
+        branches = below.get(turn_id, [])
+        for place, one in enumerate(branches, 1):
+            is_last = place == len(branches)
+            reason = f": {one['reason']}" if one["reason"] else ""
+            yield f"{indent}{'└─' if is_last else '├─'} {one['name']}{reason} ({one['turn_id']}), {_times(one, turn)}"
+            yield from lines(one["turn_id"], indent + ("   " if is_last else "│  "))
+
+    return [*lines(turn["turn_id"], "")]
+
+
+def _times(one: Json, whole: Json) -> str:
+    began = one["started_at"]
+    if began is None:
+        return str(one["status"])
+    lasted = f" for {_seconds(began, one['ended_at'])}" if one["ended_at"] else ""
+    return f"{one['status']}, from {_seconds(whole['created_at'], began)}{lasted}"
+
+
+def _seconds(start: str, end: str) -> str:
+    return f"{(datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds():.1f} s"
 
 
 def _usage(usage: Json) -> str:

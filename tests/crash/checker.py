@@ -38,7 +38,7 @@ from tests.crash.rows import (
     state_of,
     steering,
 )
-from tests.crash.script import BLOCK, OUTER_TOOLS, PAYMENTS_MAX, SIGNED
+from tests.crash.script import BLOCK, OUTER_TOOLS, PAYMENTS_MAX, SIGNED, sent
 
 FAILED = ("error", "timeout")  # which no tool here does
 DELTAS = frozenset({"text.delta", "reasoning.delta"})
@@ -255,8 +255,10 @@ def _local(connection: Connection, state: State) -> Iterator[str]:
     )
     archive = Counter(content for (content,) in connection.execute("SELECT content FROM archival_entries"))
     asked = Counter(
-        json.loads(payload)["content"] for (payload,) in connection.execute("SELECT payload FROM inbox")
-    ) + Counter(content for (content,) in connection.execute("SELECT content FROM messages WHERE role <> 'tool'"))
+        sent(json.loads(payload)["content"]) for (payload,) in connection.execute("SELECT payload FROM inbox")
+    ) + Counter(
+        sent(content or "") for (content,) in connection.execute("SELECT content FROM messages WHERE role <> 'tool'")
+    )
     for effect in state.effects:
         match effect.tool:
             case "block_edit":

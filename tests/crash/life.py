@@ -159,7 +159,12 @@ class Life:
 
     def _constellation(self, database: WatchedDatabase) -> Constellation:
         late_ms = -LIFE_MS // 2 if self._chance.random() < 0.1 else 0  # wall clocks are set back now and then
-        limits = Limits(turn=TurnLimits(resumes_max=self._settings.resumes_max), delta_flush_s=0.0, room_wait_s=0.01)
+        limits = Limits(
+            turn=TurnLimits(resumes_max=self._settings.resumes_max),
+            delta_flush_s=0.0,
+            room_wait_s=0.01,
+            pair_cooldown_s=0.0,
+        )
         runtime = Runtime(
             clock=TickingClock(START_MS + LIFE_MS * (self._number + 1) + late_ms),
             randomness=seeded_randomness(self._chance.getrandbits(64)),

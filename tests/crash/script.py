@@ -86,9 +86,14 @@ def write_plan(name: str, chance: random.Random) -> str:
     return f"work {name}: {'; '.join(steps)}" + (f" ({', '.join(manner)})" if manner else "")
 
 
+def sent(content: str) -> str:
+    """What an agent sent, without the line that says who it is."""
+    return re.sub(r"\AFrom \S+, who needs no answer:\n\n", "", content)
+
+
 def read_plan(content: str) -> Plan:
     """The inverse of `write_plan`."""
-    found = re.fullmatch(r"work (\S+): (.*?)(?: \((.*)\))?", content)
+    found = re.fullmatch(r"work (\S+): (.*?)(?: \((.*)\))?", sent(content))
     assert found is not None, content
     steps = [step.split() for step in found[2].split(";") if step.strip()]
     manner = found[3] or ""
@@ -185,7 +190,7 @@ def _arguments(plan: Plan, name: str, step: int, index: int) -> dict[str, object
             if step == len(plan.steps):
                 return {"content": words}
             other = AGENTS[1] if plan.name.endswith(AGENTS[0]) else AGENTS[0]
-            return {"to": other, "content": passed_on(plan, step, index, other)}
+            return {"to": other, "content": passed_on(plan, step, index, other), "needs_response": False}
         case _:
             return {"words": words}
 

@@ -45,11 +45,12 @@ async def test_agents_that_pass_a_request_around_are_stopped() -> None:
     def pass_on(request: ModelRequest) -> ModelReply:
         if request.messages[-1].role == "tool":
             return says("passed on")
-        return calls("tell", {"target": "bob" if request.system[0] == "ada" else "ada", "content": "you do it"})
+        return calls("tell", {"target": chr(ord(request.system[0]) + 1), "content": "you do it"})
 
     async with running(otherwise=pass_on, tools=[tell], limits=limits) as world:
-        await world.agent(prompt="ada")
-        await world.agent("bob", prompt="bob")
+        await world.agent(prompt="a")
+        for name in "bcdef":
+            await world.agent(name, prompt=name)
         await world.say("start")
         await trio.testing.wait_all_tasks_blocked()
         assert world.constellation.is_idle

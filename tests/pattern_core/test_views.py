@@ -7,10 +7,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.testing import Paced, says
-from pattern_core.views import condition, view_turn, view_turns
+from pattern_core.views import condition, view_tree, view_turn, view_turns
 from pattern_db.enums import IndexState, PathType
 from pattern_db.tables import embedding_indexes, folders
 from pattern_db.tables.folders import FolderRow
+from tests.pattern_core.groups.rig import group, say, speak
 from tests.pattern_core.memory.life import create
 from tests.pattern_core.memory.rig import NOW, constellation
 from tests.support import START, acting, running
@@ -58,3 +59,15 @@ def test_the_condition_of_a_file_counts_vectors_and_unavailable_folders() -> Non
     found = condition(connection)
     assert (found.index, found.done, found.total) == (index, 0, 1)
     assert [(one.name, one.status_reason) for one in found.unavailable] == [("gone", "it was moved")]
+
+
+async def test_a_groups_turn_is_a_tree_and_an_agents_is_not() -> None:
+    async with running(otherwise=speak) as it:
+        await group(it, "debate", {"judge": "bob", "rounds": 1})
+        tree = await it.database.read(view_tree, await say(it))
+        assert [(one.name, one.reason, one.status) for one in tree] == [
+            ("ada", "round 1", "completed"),
+            ("cleo", "round 1", "completed"),
+            ("bob", "judge", "completed"),
+        ]
+        assert await it.database.read(view_tree, await it.say("hello")) == []

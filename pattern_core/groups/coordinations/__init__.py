@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from pattern_core.groups.coordination import Coordination
+from pattern_core.groups.coordinations.blackboard import Blackboard
 from pattern_core.groups.coordinations.debate import Debate
 from pattern_core.groups.coordinations.dynamic import Dynamic
 from pattern_core.groups.coordinations.parallel import Parallel
@@ -26,6 +27,7 @@ COORDINATIONS: Mapping[str, type[Coordination]] = MappingProxyType(  # by `patte
         "parallel": Parallel,
         "debate": Debate,
         "swarm": Swarm,
+        "blackboard": Blackboard,
         "sleeptime": Sleeptime,
     }
 )

@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from pattern_core.groups.coordination import Coordination, Member, MemberName, NoMember, Question, Room, also_spelled
-from pattern_core.groups.coordinations.parallel import together
+from pattern_core.groups.coordination import (
+    Coordination,
+    Member,
+    MemberName,
+    NoMember,
+    Question,
+    Room,
+    also_spelled,
+    together,
+)
 
-COUNTS = "counts"  # in the state: how often each member was chosen
+RECENT = "recent"  # in the state: the ids of the members that were chosen, the newest last
+RECENT_MAX = 100
 ATTEMPTS = 3  # questions to the selecting member
 EVERYONE = "all"
 SPOKEN_CHARS = 50  # a longer answer of a chooser that names no member is meant for the person
@@ -56,7 +66,7 @@ class SelectorConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dynamic(Coordination):
     """`selector` chooses; `otherwise` says which members to ask if it chooses none: the first, all, or none, which
-    fails the turn.
+    fails the turn. A member that chooses is none of those to choose from, unless it is alone.
     """
 
     selector: Annotated[Selector, also_spelled("selector", "selector_name")] = "random"
@@ -70,7 +80,9 @@ class Dynamic(Coordination):
         chosen: Sequence[Member] = addressed(room.message, live) if self.addressing else []
         why = "addressed"
         if not chosen:
-            found = await self._select(room, live)
+            chooser = self._chooser(room, live)
+            live = [one for one in live if one != chooser] or live
+            found = await self._chosen_by(chooser, room, live) if chooser else self._select(room, live)
             if isinstance(found, str):
                 return found
             chosen, why = found, self.selector
@@ -78,45 +90,44 @@ class Dynamic(Coordination):
             if self.otherwise == "none":
                 raise NoMember("no member fits the message; change the selector's config, or address one with @name")
             chosen, why = (live if self.otherwise == "all" else live[:1]), "fallback"
-        counts = dict(room.state.get(COUNTS) or {})
-        for member in chosen:
-            counts[member.id] = int(counts.get(member.id, 0)) + 1
-        room.state[COUNTS] = counts
+        room.state[RECENT] = [*room.state.get(RECENT, ()), *(one.id for one in chosen)][-RECENT_MAX:]
         answers = await room.ask_each([Question(one, why=why) for one in chosen])
         return answers[0].text if len(answers) == 1 else together(answers)
 
-    async def _select(self, room: Room, live: Sequence[Member]) -> Sequence[Member] | str:
-        """Return the members that the selector chooses among `live`, empty if it finds none; or the text with which the
-        choosing member answers itself.
-        """
+    def _select(self, room: Room, live: Sequence[Member]) -> Sequence[Member]:
+        """Return the members that the selector chooses among `live`; empty if it finds none."""
         count = self.selector_config.count
-        match self.selector:
-            case "random":
-                return room.random.sample(list(live), min(count, len(live)))
-            case "least_busy" | "load_balancing" | "round_robin":
-                return by_count(live, room.state.get(COUNTS) or {})[:count]
-            case "capability":
-                return by_capability(room.message, live, self.selector_config)[:count]
-            case "supervisor" | "llm":
-                return await self._chosen_by_member(room, live)
+        if self.selector == "random":
+            return room.random.sample(list(live), min(count, len(live)))
+        if self.selector == "capability":
+            return by_capability(room.message, live, self.selector_config)[:count]
+        return by_count(live, Counter(room.state.get(RECENT, ())))[:count]
 
-    async def _chosen_by_member(self, room: Room, live: Sequence[Member]) -> Sequence[Member] | str:
-        config, wanted = self.selector_config, self.selector_config.specialist_domain
-        leading = [one for one in live if one.role == "supervisor" or (wanted and one.domain == wanted)]
-        chooser = room.named(config.chooser) if config.chooser else (leading or live)[0]
-        candidates = [one for one in live if one != chooser] or live
-        about = "\n".join(_described(one) for one in candidates)
+    def _chooser(self, room: Room, live: Sequence[Member]) -> Member | None:
+        """Return the member that chooses, if one does."""
+        if self.selector not in ("supervisor", "llm"):
+            return None
+        config = self.selector_config
+        if config.chooser:
+            return room.named(config.chooser)
+        domain = config.specialist_domain
+        leading = [one for one in live if one.role == "supervisor" or (domain and one.domain == domain)]
+        return (leading or live)[0]
+
+    async def _chosen_by(self, chooser: Member, room: Room, live: Sequence[Member]) -> Sequence[Member] | str:
+        """Return the members that the chooser names; empty if it names none of `live`, or its own answer."""
+        about, count = "\n".join(_described(one) for one in live), self.selector_config.count
         text = (
-            f"Who should answer this message? Write only the name, one per line, at most {config.count}.\n\n{about}\n\n"
+            f"Who should answer this message? Write only the name, one per line, at most {count}.\n\n{about}\n\n"
             f"The message: {room.message}"
         )
         for attempt in range(1, ATTEMPTS + 1):
             answer = await room.ask(chooser, text, why="chooses who answers")
-            found = named_in(answer.text, candidates)
+            found = named_in(answer.text, live)
             names = [one.name for one in found]
             room.tell("group.selection", {"by": chooser.name, "attempt": attempt, "chosen": names})
             if found:
-                return found[: config.count]
+                return found[:count]
             if len(answer.text) > SPOKEN_CHARS:
                 return answer.text
         return []

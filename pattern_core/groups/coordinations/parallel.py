@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pattern_core.groups.coordination import Answer, Coordination, MemberName, Question, Room
-
-
-def together(answers: Sequence[Answer]) -> str:
-    """Return answers as one text, each with the name of its author."""
-    return "\n\n".join(f"{one.member.name}: {one.text}" for one in answers if one.is_whole)
+from pattern_core.groups.coordination import Coordination, MemberName, Question, Room, together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

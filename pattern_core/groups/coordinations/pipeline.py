@@ -19,8 +19,8 @@ from pattern_core.groups.coordination import (
     Question,
     Room,
     also_spelled,
+    together,
 )
-from pattern_core.groups.coordinations.parallel import together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,8 @@ class Stage:
         """
         for attempt in range(1, (self.max_attempts if self.on_failure == "retry" else 1) + 1):
             if answers is None:
-                answers = await room.ask_once(self.questions(room, text, attempt), self.mode == "race")
+                answers = await room.ask_once(self.questions(room, text, attempt), is_race=self.mode == "race")
             whole = [answer for answer in answers if answer.is_whole]
-            if whole and self.mode == "race":
-                # Two may have answered at the same moment. Their rows decide, so that a restart finds the same winner.
-                return min(whole, key=lambda answer: (answer.ended_at, answer.member.id)).text
             if whole:
                 return whole[0].text if len(answers) == 1 else together(whole)
             answers = None
@@ -93,7 +90,7 @@ class Pipeline(Coordination):
         stages = self.stages or tuple(Stage(name=one.name) for one in room.available())
         if self.parallel_stages:
             asked = [stage.questions(room, room.message) for stage in stages]
-            answers = iter(await room.ask_once([one for each in asked for one in each], False))
+            answers = iter(await room.ask_once([one for each in asked for one in each]))
             first = [list(islice(answers, len(each))) for each in asked]
             made = [await stage.run(room, room.message, first[place]) for place, stage in enumerate(stages)]
             return "\n\n".join(f"{stage.name}: {text}" for stage, text in zip(stages, made, strict=True))

@@ -41,11 +41,10 @@ class RoundRobin(Coordination):
                 if self.skip_unavailable:
                     continue
                 raise MemberFailed(f"it is the turn of {member.name}, which is not active; activate it")
-            answer = await room.ask(member, why="its turn")
-            if answer.status == UNAVAILABLE and self.skip_unavailable:
-                continue
             room.state[LAST] = member.id
-            return answer.text
+            answer = await room.ask(member, why="its turn")
+            if answer.status != UNAVAILABLE or not self.skip_unavailable:
+                return answer.text
         raise NoMember("no member of the group could be asked; activate one")
 
 

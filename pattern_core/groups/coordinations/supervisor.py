@@ -13,9 +13,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pattern_core.groups.coordination import Coordination, Member, MemberName, NoMember, Question, Room, also_spelled
+from pattern_core.groups.coordination import (
+    Coordination,
+    Member,
+    MemberName,
+    NoMember,
+    Question,
+    Room,
+    also_spelled,
+    together,
+)
 from pattern_core.groups.coordinations.dynamic import SelectorConfig, by_capability
-from pattern_core.groups.coordinations.parallel import together
 from pattern_core.ids import Randomness
 
 ANY = "any"

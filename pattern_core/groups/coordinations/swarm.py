@@ -42,8 +42,8 @@ class Swarm(Coordination):
         holders, text, why = [holder.id], room.message, "has the conversation"
         while True:
             others = reachable(holder, live, self.edges)
-            answer = await room.ask(holder, text + _how(others), why=why)
             room.state[HOLDER] = holder.id
+            answer = await room.ask(holder, text + _how(others), why=why)
             handoff = handoff_of(answer.text, others)
             if handoff is None or len(holders) > self.max_handoffs:
                 return answer.text

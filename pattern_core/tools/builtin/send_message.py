@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pattern_core.errors import InvalidInput
 from pattern_core.events import Draft
 from pattern_core.ids import message_id
@@ -15,14 +17,19 @@ USER = "user"
 
 
 @tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
-async def send_message(context: ToolContext, content: str, to: str = USER) -> dict[str, object]:
+async def send_message(
+    context: ToolContext,
+    content: str,
+    to: str = USER,
+    needs_response: Annotated[bool | None, "Whether you need an answer."] = None,
+) -> dict[str, object]:
     """Send `content` to the user, or to the agent that `to` names, who answers later."""
     if not content.strip():
         raise InvalidInput("there is nothing to send: `content` is empty")
     check_text(content)
     if to.strip().casefold() == USER:
         return _to_user(context, content)
-    turn_id = await context.deliver(context.work, to, content)
+    turn_id = await context.deliver(context.work, to, content, needs_response=needs_response)
     return done(f"Sent to the agent {to}", turn_id=turn_id)
 
 

@@ -11,10 +11,11 @@ from pydantic import BaseModel, Field
 
 from pattern_core.errors import InvalidInput
 from pattern_core.prompts.explain import TurnExplained, explain
-from pattern_core.views import StoredMessage, TurnView, view_turns
+from pattern_core.views import StoredMessage, TurnView, view_tree, view_turns
 from pattern_db.enums import TurnStatus
+from pattern_db.journal.group_runs import Branch
 from pattern_db.journal.usage import UsageSum
-from pattern_server.http.bodies import Paged, answer_of, page_of
+from pattern_server.http.bodies import Paged, answer_of, fields_with, page_of
 from pattern_server.http.routing import Access, Router, ToChat, ToRead, ToReadOn
 from pattern_server.http.sse import MEDIA_TYPE, EventStream, place_of
 from pattern_server.http.websocket import EventSocket
@@ -34,9 +35,11 @@ MESSAGE = answer_of(
 _USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_microdollars is_estimate", "Usage")
 _SUMMARY = "turn_id agent_id group_id status error approvals usage steps sender created_at started_at ended_at"
 _OWN: dict[str, Any] = {"turn_id": Annotated[str, Field(validation_alias="id")], "usage": _USAGE}
-TURN = answer_of(
-    TurnView, _SUMMARY.replace("usage", "text messages usage"), messages=list.__class_getitem__(MESSAGE), **_OWN
-)
+_WHOLE = _SUMMARY.replace("usage", "text messages usage")
+_OWN_WHOLE = {**_OWN, "messages": list.__class_getitem__(MESSAGE)}
+TURN = answer_of(TurnView, _WHOLE, **_OWN_WHOLE)
+BRANCH = answer_of(Branch, "turn_id parent_id name reason status created_at started_at ended_at", "TurnBranch")
+TURN_WITH_TREE = answer_of(TurnView, _WHOLE, "TurnWithTree", **_OWN_WHOLE, tree=list.__class_getitem__(BRANCH))
 TURN_SUMMARY = answer_of(TurnView, _SUMMARY, "TurnSummary", **_OWN)
 EVENTS = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Event"}}}
 _ANSWERS: dict[int | str, dict[str, Any]] = {200: {"description": "Server-sent events.", "content": EVENTS}}
@@ -81,13 +84,14 @@ async def list_all(
     return paging.cut(rows, lambda row: str(row.key))
 
 
-@router.get("/turns/{t}", response_model=TURN)
-async def get(t: str, home: ToRead) -> TurnView:
+@router.get("/turns/{t}", response_model=TURN_WITH_TREE)
+async def get(t: str, home: ToRead) -> object:
     """Show a turn.
 
-    Return the turn with its status, usage and messages.
+    Return the turn with its status, usage and messages. That of a group has the turns that it caused.
     """
-    return await home.constellation.turn(t)
+    view = await home.constellation.turn(t)
+    return fields_with(view, tree=await home.constellation.database.read(view_tree, view))
 
 
 @router.get("/turns/{t}/prompt")

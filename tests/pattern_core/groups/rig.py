@@ -10,13 +10,15 @@ import trio
 
 from pattern_core.errors import leaves
 from pattern_core.groups.group import Group, MemberSpec
+from pattern_core.memory.block import NewBlock
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.runtime import Meters
-from pattern_core.testing.model import says
+from pattern_core.testing.model import calls, says
+from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db.database import Database
-from tests.support import PATIENCE_S, USER, Running, in_memory, rows, running
+from tests.support import BY_USER, PATIENCE_S, USER, Running, in_memory, rows, running
 
 NAMES = ("ada", "bob", "cleo", "dan", "eve")
 
@@ -52,6 +54,8 @@ def speak(request: ModelRequest) -> ModelReply:
         return says(f"I am {name}.\nVOTE: {'Approve' if name < 'd' else 'Reject'}\nREASON: {name} thinks so")
     if "Write only the name" in words:
         return says("bob")
+    if "Work on the memory block" in words and name not in "".join(request.memory):
+        return calls("block_edit", {"op": "append", "label": "plan", "content": name})
     if "give tasks to members" in words:
         return says("@bob: dig\n@cleo: plant\n@any: water")
     if "To hand over" in words and name < "c":
@@ -97,6 +101,15 @@ async def answer_of(world: Running, turn_id: str) -> str:
     return str(answer)
 
 
+async def asked(database: Database) -> list[str]:
+    """The members that groups asked, in order."""
+    found = await database.read(
+        rows,
+        "SELECT name FROM group_ask JOIN turn ON turn.key = asked JOIN agents ON agents.id = agent_id ORDER BY key",
+    )
+    return [str(name) for (name,) in found]
+
+
 @dataclass(frozen=True)
 class Left:
     """What is left of a group's turns: its answers, what each place was asked, its own events, its state."""
@@ -118,6 +131,7 @@ async def left(database: Database) -> Left:
             "SELECT g.turn, replace(a.place, t.agent_id, n.name), t.status, m.content FROM group_ask AS a"
             " JOIN turn AS t ON t.key = a.asked JOIN agents AS n ON n.id = t.agent_id JOIN group_run AS g"
             " ON g.turn = a.turn LEFT JOIN messages AS m ON m.batch_id = t.batch_id"
+            " AND m.role <> 'tool'"  # those say how long a block was, and members write at the same time
             " ORDER BY a.turn, 2, m.position",
         ),
         events=await database.read(
@@ -137,13 +151,16 @@ async def lived(
     """
     names = [*NAMES, *(f"m{number:02}" for number in range(size))][:size]
     async with in_memory() as database:
-        async with running(otherwise=speak, database=database) as world:
-            await group(world, pattern, config, names=names, roles={"ada": "supervisor"})
+        async with running(otherwise=speak, database=database, tools=[block_edit]) as world:
+            desk = await group(world, pattern, config, names=names, roles={"ada": "supervisor"})
+            await world.constellation.memory.create(desk.id, NewBlock(label="plan", content="Plan:"), by=BY_USER)
         meters = DyingMeters(0)
         for seed, kill_at in enumerate([*kills, 0]):
             meters = DyingMeters(kill_at)
             try:
-                async with running(otherwise=speak, database=database, meters=meters, seed=seed) as world:
+                async with running(
+                    otherwise=speak, database=database, tools=[block_edit], meters=meters, seed=seed
+                ) as world:
                     for number, message in enumerate(messages):
                         with trio.fail_after(PATIENCE_S):
                             await world.constellation.wait(await submit(world, message, key=str(number)))

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import trio
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pattern_core.agents import AgentSpec
 from pattern_core.errors import InvalidInput
-from pattern_core.groups.coordination import Answer, Member, strangers
+from pattern_core.groups.coordination import SHOWN_CHARS, Answer, Context, Line, Member, asking, missed, strangers
 from pattern_core.groups.coordinations.debate import have_agreed
 from pattern_core.groups.coordinations.dynamic import SelectorConfig, addressed, by_capability, by_count, named_in
 from pattern_core.groups.coordinations.round_robin import order
@@ -29,7 +29,7 @@ from pattern_core.models.providers.embedded import EmbeddedProvider
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.testing.model import Paced, says
 from pattern_core.tools.builtin import BUILTIN
-from tests.pattern_core.groups.rig import NAMES, answer_of, group, say, speak
+from tests.pattern_core.groups.rig import NAMES, answer_of, asked, group, say, speak
 from tests.support import USER, rows, running
 
 TEAM = [Member(id=f"agent_{name}", name=name) for name in NAMES[:3]]
@@ -182,11 +182,154 @@ def test_a_debate_is_over_when_all_say_so() -> None:
     assert not have_agreed([])
 
 
+LINES = [
+    Line(1, "", "user", "one\n" + "x" * 300),
+    Line(2, ADA.id, "ada", "two"),
+    Line(3, BOB.id, "bob", "three"),
+    Line(4, "", "user", "four"),
+    Line(5, CLEO.id, "cleo", "five"),
+]
+
+
+@pytest.mark.parametrize(
+    ("config", "to_ada", "to_dan"),
+    [
+        ({}, [3, 4, 5], [1, 2, 3, 4, 5]),
+        ({"context": "task_only"}, [], []),
+        ({"context": "summary"}, [3, 4, 5], [1, 2, 3, 4, 5]),
+        ({"context": "last_n", "context_n": 2}, [4, 5], [4, 5]),
+        ({"context": "last_n", "context_n": 4}, [3, 4, 5], [2, 3, 4, 5]),
+        ({"context": "filter", "context_from": ["bob"]}, [3, 4], [1, 3, 4]),
+        ({"context": "filter", "context_from": [CLEO.id]}, [4, 5], [1, 4, 5]),
+    ],
+)
+def test_a_member_is_shown_what_the_context_says_of_what_it_missed(
+    config: dict[str, Any], to_ada: list[int], to_dan: list[int]
+) -> None:
+    settings, dan = coordination_of("parallel", config, is_new=True), Member("agent_dan", "dan")
+    for member, keys in ((ADA, to_ada), (dan, to_dan)):
+        shown = missed([*reversed(LINES)], member, settings)
+        assert [line.key for line in shown] == keys
+        if settings.context != "summary":
+            assert set(shown) <= set(LINES)
+
+
+def test_a_summary_is_the_beginning_of_each_message() -> None:
+    [first, *others] = missed(LINES, Member("agent_dan", "dan"), coordination_of("parallel", {"context": "summary"}))
+    assert (first.text, others) == ("one…", LINES[1:])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([*(one.id for one in TEAM), ""]), st.text(max_size=20)), max_size=30),
+    st.sampled_from(get_args(Context)),
+    st.integers(1, 50),
+)
+def test_no_context_shows_a_member_what_it_said_or_heard(
+    said: list[tuple[str, str]], context: Context, count: int
+) -> None:
+    lines = [Line(key, speaker, speaker or "user", text) for key, (speaker, text) in enumerate(said, 1)]
+    more = {"context_from": [BOB.id]} if context == "filter" else {}
+    settings = coordination_of("parallel", {"context": context, "context_n": count, **more})
+    for member in TEAM:
+        heard = max((line.key for line in lines if line.speaker == member.id), default=0)
+        naive = [line.key for line in lines if line.key > heard]
+        found = [line.key for line in missed(lines, member, settings)]
+        wanted = {
+            "shared": naive,
+            "summary": naive,
+            "task_only": [],
+            "last_n": naive[-count:],
+            "filter": [key for key in naive if lines[key - 1].speaker in ("", BOB.id)],
+        }
+        assert found == wanted[context]
+        assert len(asking("desk", member, [], missed(lines, member, settings), "now")) < SHOWN_CHARS + 200
+
+
+DONE: dict[str, Any] = {"text": "done"}
+MANY: dict[str, Any] = {"rounds": 3}
+
+
+@pytest.mark.parametrize(
+    ("termination", "rounds", "answers", "holds"),
+    [
+        (DONE, 1, ["no", "it is DONE."], True),
+        (DONE, 9, ["no"], False),
+        (DONE, 9, [], False),
+        (MANY, 2, ["done"], False),
+        (MANY, 3, [], True),
+        ({"regex": r"^score: \d+$"}, 1, ["well\nscore: 12"], True),
+        ({"regex": r"^score: \d+$"}, 1, ["my score: 12"], False),
+        ({"any": [DONE, MANY]}, 1, ["done"], True),
+        ({"any": [DONE, MANY]}, 3, ["no"], True),
+        ({"any": [DONE, MANY]}, 2, ["no"], False),
+        ({"all": [DONE, MANY]}, 3, ["done"], True),
+        ({"all": [DONE, MANY]}, 3, ["no"], False),
+        ({"all": [MANY, {"any": [DONE, {"text": "stop"}]}]}, 4, ["Stop!"], True),
+    ],
+)
+async def test_a_termination_holds_by_what_was_said_and_how_often(
+    termination: dict[str, Any], rounds: int, answers: list[str], holds: bool
+) -> None:
+    found = coordination_of("parallel", {"termination": termination}, is_new=True).termination
+    assert found is not None
+    assert await found.holds(rounds, answers) is holds
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"termination": {}}, "`pattern_config.termination`: give one of `text`, `regex`, `rounds`, `any` and `all`"),
+        ({"termination": {"text": "x", "rounds": 1}}, "give one of"),
+        ({"termination": {"any": [{"regex": "("}]}}, r"`pattern_config.termination.any.0`: .* is malformed"),
+        ({"termination": {"rounds": 0}}, "at least 1"),
+        ({"termination": {"none": []}}, "`none` is not known|`pattern_config.termination.none` is not known"),
+        ({"termination": {"any": [{"all": [{"any": [{"any": [DONE]}]}]}]}}, "nested deeper than 4"),
+        ({"context": "filter"}, "need each other"),
+        ({"context_from": ["ada"]}, "need each other"),
+        ({"context": "last_n", "context_n": 0}, "at least 1"),
+        ({"context": "some"}, "`pattern_config.context` must be"),
+    ],
+)
+def test_terminations_and_contexts_that_mean_nothing_are_refused(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        coordination_of("round_robin", config, is_new=True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "config", "answer", "asked_last"),
+    [
+        ("debate", {"rounds": 5, "termination": {"text": "bob answers"}}, "bob answers", ["ada", "bob"]),
+        ("debate", {"rounds": 5, "termination": {"rounds": 4}}, "ada answers", ["ada", "bob", "cleo", "ada"]),
+        ("parallel", {"aggregator": "cleo", "termination": {"rounds": 1}}, None, ["ada", "bob"]),
+        ("pipeline", {"loop": {"until": "x"}, "termination": {"regex": "^cleo"}}, "cleo answers", NAMES[:3]),
+        ("swarm", {"termination": {"text": "passes"}}, "ada passes.\n@bob: yours", ["ada"]),
+    ],
+)
+async def test_a_turn_is_complete_when_its_termination_holds(
+    pattern: str, config: dict[str, Any], answer: str | None, asked_last: list[str]
+) -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, pattern, config)
+        view = await say(world)
+        assert (view.status, await asked(world.database)) == ("completed", [*asked_last])
+        assert await answer_of(world, view.id) == (answer or "ada: ada answers\n\nbob: bob answers")
+        assert "group.terminated" in [event.name for event in await world.events(view.id)]
+
+
+async def test_a_termination_keeps_whose_turn_is_next() -> None:
+    async with running(otherwise=speak) as world:
+        await group(world, "round_robin", {"termination": {"rounds": 1}})
+        assert [await answer_of(world, (await say(world)).id) for _ in range(3)] == [
+            f"{name} answers" for name in NAMES[:3]
+        ]
+
+
 @pytest.mark.parametrize(
     ("pattern", "config", "place"),
     [
         ("parallel", {"aggregator": "zoe"}, "aggregator"),
         ("parallel", {"fallback": "zoe"}, "fallback"),
+        ("parallel", {"context": "filter", "context_from": ["ada", "zoe"]}, "context_from"),
         ("supervisor", {"leader_id": "zoe"}, "leader"),
         ("debate", {"judge": "zoe"}, "judge"),
         ("dynamic", {"selector_config": {"chooser": "zoe"}}, "selector_config.chooser"),

@@ -29,6 +29,8 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "parallel": ("parallel", {"aggregator": "bob"}),
     "swarm": ("swarm", {}),
     "sleeptime": ("sleeptime", {}),
+    "until its termination": ("debate", {"rounds": 3, "termination": {"all": [{"text": "bob"}, {"rounds": 4}]}}),
+    "blackboard": ("blackboard", {"label": "plan"}),
     "debate": ("debate", {"judge": "bob", "rounds": 2, "max_turns": 100}),
 }
 MESSAGES = ["Is it time?", "And now?"]

@@ -10,8 +10,8 @@ import trio
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.budgets.budget import Budget
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Overloaded
+from pattern_core.groups.coordination import SHOWN_CHARS
 from pattern_core.groups.group import MemberSpec
-from pattern_core.groups.runs import SHOWN_CHARS
 from pattern_core.halt import Halted
 from pattern_core.images import image_of_bytes
 from pattern_core.limits import Limits
@@ -315,6 +315,24 @@ async def test_the_events_of_a_group_are_the_same_live_and_read_again() -> None:
         middle = stored[len(stored) // 2].seq
         again = [event.seq async for event in events.subscribe(after=middle, turn_id=turn)]
         assert again == [one.seq for one in stored if one.seq > middle]
+
+
+async def test_observers_see_a_turn_once_that_ended_before_a_crash_and_in_order() -> None:
+    seen = "Group desk, which you observe. Nothing is asked of you.\n\nuser: {0}\ncleo: cleo answers"
+    async with in_memory() as database:
+        async with running(otherwise=speak, database=database) as world:
+            await group(world, "parallel", names=NAMES[:3], roles={"ada": "observer", "bob": "observer"})
+            await world.say("before", "ada")
+            await say(world, "tea?")
+            await world.say("between", "ada")
+            shown = [message.text for message in world.provider.requests[-1].messages]
+            assert shown == ["before", "ada answers", seen.format("tea?"), "between"]
+            await world.constellation.delete_agent("bob")
+        async with running(otherwise=speak, database=database, seed=2) as world:
+            await say(world, "more tea?")
+            await world.say("after", "ada")
+            shown = [message.text for message in world.provider.requests[-1].messages]
+            assert shown[2:] == [seen.format("tea?"), "between", "ada answers", seen.format("more tea?"), "after"]
 
 
 async def test_members_that_are_deleted_in_mid_turn_are_left_out() -> None:

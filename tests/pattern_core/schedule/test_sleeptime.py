@@ -10,22 +10,12 @@ import trio.testing
 from pattern_core.errors import InvalidInput
 from pattern_core.groups.coordinations.sleeptime import Sleeptime, condition_of
 from pattern_core.testing import StoppedClock
-from pattern_db.database import Database
-from tests.pattern_core.groups.rig import group
+from tests.pattern_core.groups.rig import asked, group
 from tests.pattern_core.groups.rig import speak as by_name
 from tests.pattern_core.schedule.rig import HOUR_S, Scheduled
-from tests.support import in_memory, rows, running
+from tests.support import in_memory, running
 
 NAME = "desk: own work"
-
-
-async def asked(database: Database) -> list[str]:
-    """Who was asked, in order."""
-    found = await database.read(
-        rows,
-        "SELECT name FROM group_ask JOIN turn ON turn.key = asked JOIN agents ON agents.id = agent_id ORDER BY key",
-    )
-    return [str(name) for (name,) in found]
 
 
 async def work(config: dict[str, Any], *hours: str | None) -> tuple[list[str], list[object]]:

@@ -86,7 +86,7 @@ class ToolRig:
     async def search(self, request: SearchRequest) -> SearchResult:
         return await search(self.rig.database, request)
 
-    async def deliver(self, work: UnitOfWork, target: str, content: str) -> str:
+    async def deliver(self, work: UnitOfWork, target: str, content: str, *, needs_response: bool | None = None) -> str:
         if target == "nobody":
             raise NotFound("there is no agent 'nobody'")
         work.when_settled(lambda committed: self.delivered.append((target, content)) if committed else None)

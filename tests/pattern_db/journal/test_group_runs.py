@@ -6,8 +6,8 @@ import pytest
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import BatchType, Role
 from pattern_db.errors import RowNotFound
-from pattern_db.journal import group_runs, turns, usage
-from pattern_db.journal.group_runs import AskRow, GroupSaid, MemberTurn, RunRow
+from pattern_db.journal import events, group_runs, turns, usage
+from pattern_db.journal.group_runs import AskRow, Branch, GroupSaid, MemberTurn, RunRow
 from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import groups, messages
@@ -53,10 +53,28 @@ def test_runs_are_taken_in_order(db: Connection, run: int) -> None:
         group_runs.get(db, 99)
 
 
+def test_what_a_run_caused_is_a_tree(db: Connection, run: int, make_turn: MakeTurn) -> None:
+    asked = make_turn("turn_a", parent_turn=run)
+    group_runs.ask(db, AskRow(run, "agt_ada:1", asked, "its turn"))
+    turns.start(db, asked, Started("1", 1, LATER, None))
+    make_turn("turn_c", parent_turn=make_turn("turn_b", parent_turn=asked))
+    make_turn("turn_else")
+    first = Branch("turn_a", "turn_g", "ada", "its turn", "running", NOW, LATER, None)
+    found = group_runs.tree(db, run, 9)
+    assert found[0] == first
+    assert [(one.turn_id, one.parent_id, one.reason) for one in found[1:]] == [
+        ("turn_b", "turn_a", None),
+        ("turn_c", "turn_b", None),
+    ]
+    assert group_runs.tree(db, run, 1) == [first]
+
+
 def test_what_members_said_is_read_from_their_turns(db: Connection, run: int, make_turn: MakeTurn, say: Say) -> None:
     asked = make_turn("turn_a", parent_turn=run)
     group_runs.ask(db, AskRow(run, "agt_ada:1", asked, "its turn"))
-    assert group_runs.exchanges(db, run) == [MemberTurn(asked, "agt_ada:1", "turn_a", "agt_ada", "queued", None, None)]
+    assert group_runs.exchanges(db, run) == [
+        MemberTurn(asked, "agt_ada:1", "turn_a", "agt_ada", "queued", None, None, None)
+    ]
     assert group_runs.exchange(db, run, "agt_ada:1") == group_runs.exchanges(db, run)[0]
     assert group_runs.exchange(db, run, "agt_bob:1") is None
     assert (group_runs.member_turns(db, "turn_g"), group_runs.member_turns(db, "turn_a")) == ({"turn_a"}, set())
@@ -69,7 +87,9 @@ def test_what_members_said_is_read_from_their_turns(db: Connection, run: int, ma
     assert group_runs.conversation(db, GROUP, 9) == [
         GroupSaid(run, "turn_g", "turn_g", None, NOW, "user:usr_root", "Tea?")
     ]
+    events.append(db, [(asked, "memory.changed", '{"label": "plan"}'), (None, "memory.changed", "{}")], created_at=NOW)
     turns.end(db, asked, status="completed", ended_at=LATER)
+    assert [(one.text, one.changed) for one in group_runs.exchanges(db, run)] == [("Yes.", "plan")]
     assert group_runs.conversation(db, GROUP, 9)[0] == GroupSaid(
         asked, "turn_a", "turn_g", "agt_ada", LATER, "user:usr_root", "Yes."
     )

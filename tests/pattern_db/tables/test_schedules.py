@@ -10,7 +10,8 @@ import pytest
 from pattern_db.connection import Connection
 from pattern_db.enums import OccurrenceStatus, ScheduleStatus
 from pattern_db.errors import RowConflict, RowNotFound
-from pattern_db.tables import schedules, timers
+from pattern_db.tables import groups, schedules, timers
+from pattern_db.tables.groups import GroupRow
 from pattern_db.tables.schedules import OCCURRENCES_KEPT, Changes, OccurrenceRow, ScheduleRow
 from pattern_db.tables.timers import TimerRow
 from tests.pattern_db.conftest import LATER, NOW, MakeTurn
@@ -76,3 +77,22 @@ def test_what_the_system_asked_for_is_no_change(db: Connection, make_turn: MakeT
     assert schedules.changes(db, DAILY, before, ["none"]) == Changes(newest, 2, 1, 0, 0, {"none": 0})
     assert schedules.changes(db, DAILY, newest, []) == Changes(newest, 0, 0, 0, 0, {})
     assert schedules.said_since(db, "0", 9) == []
+
+
+def test_a_change_of_a_block_wakes_the_groups_that_watch_it_once(db: Connection) -> None:
+    for name, pattern, label in (
+        ("desk", "blackboard", "plan"),
+        ("far", "blackboard", "other"),
+        ("old", "voting", "plan"),
+    ):
+        groups.create(db, GroupRow(name, name, pattern, NOW, NOW, pattern_config={"label": label}))
+        schedules.create(db, replace(DAILY, id=f"sch_{name}", name=name, agent_id=None, group_id=name))
+        timers.put(db, TimerRow(schedules.TIMER, f"sch_{name}", LATER, LATER))
+    assert not schedules.wake(db, "plan", "agt_ada", NOW)
+    assert not schedules.wake(db, "plan", "far", NOW)
+    assert schedules.wake(db, "plan", "desk", NOW)
+    soon = TimerRow(schedules.TIMER, "sch_desk", NOW.replace(":40.", ":45."), schedules.WOKEN)
+    assert timers.due(db, soon.due_at, 9) == [soon]
+    assert not schedules.wake(db, "plan", "_constellation_", soon.due_at)
+    groups.delete(db, "desk")
+    assert not schedules.wake(db, "plan", "_constellation_", NOW)

@@ -15,7 +15,7 @@ from pattern_server.cli import history
 from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
-from pattern_server.cli.turns import _usage, conversation, headline, list_all, part_row, why
+from pattern_server.cli.turns import _usage, conversation, drawn_tree, headline, list_all, part_row, why
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below, on_terminal
 
 
@@ -24,6 +24,32 @@ def test_the_usage_of_a_turn() -> None:
     assert _usage(usage) == "1,234 tokens in, 5 out; $1.50"
     unknown = {**usage, "cost_microdollars": None, "is_estimate": True}
     assert _usage(unknown) == "1,234 tokens in, 5 out (estimated); price unknown"
+
+
+def test_a_groups_turn_is_drawn_with_its_times() -> None:
+    at = "2026-01-01T00:00:{:04.1f}00Z".format
+
+    def branch(name: str, parent: str, began: float | None, ended: float | None, reason: str | None = None) -> Any:
+        times = {"started_at": began and at(began), "ended_at": ended and at(ended)}
+        status = "queued" if began is None else "running" if ended is None else "completed"
+        return {"turn_id": f"turn_{name}", "parent_id": f"turn_{parent}", "name": name, "status": status} | {
+            "reason": reason,
+            **times,
+        }
+
+    tree = [
+        branch("ada", "desk", 1, 3.5, "leads"),
+        branch("zoe", "ada", 2, None),
+        branch("yan", "zoe", None, None),
+        branch("bob", "desk", 4, 5, "a task"),
+    ]
+    assert drawn_tree({"turn_id": "turn_desk", "created_at": at(0.5), "tree": tree}) == [
+        "├─ ada: leads (turn_ada), completed, from 0.5 s for 2.5 s",
+        "│  └─ zoe (turn_zoe), running, from 1.5 s",
+        "│     └─ yan (turn_yan), queued",
+        "└─ bob: a task (turn_bob), completed, from 3.5 s for 1.0 s",
+    ]
+    assert drawn_tree({"turn_id": "turn_a", "created_at": at(0), "tree": []}) == []
 
 
 async def test_turns_are_listed_within_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
