@@ -39,6 +39,7 @@ NAME_CHARS_MAX = 100
 SCHEDULES_MAX = 10_000  # of one constellation
 AUDIENCE = "human"
 SOURCE = "schedule"
+SYSTEM, HEARTBEAT = "system", "system:heartbeat"  # senders of schedules, and of those with conditions
 
 Schedule = ScheduleRow
 Occurrence = OccurrenceRow
@@ -280,7 +281,7 @@ class Schedules:
         incoming = IncomingMessage(
             agent_id=target.id,
             content=content,
-            sender="system",
+            sender=HEARTBEAT if row.plan.get("when") else SYSTEM,
             source=SOURCE,
             source_metadata=about,
             policy="enqueue",
