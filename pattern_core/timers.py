@@ -34,6 +34,7 @@ class Timers:
         self._storage = storage
         self._fires: dict[str, Fire] = {}
         self._changed = trio.Event()
+        self.next_ms: int | None = None  # when the next one is due, unix ms; None if there is none
 
     def on_due(self, kind: str, fire: Fire) -> None:
         """Have `fire` say what timers of this kind do."""
@@ -54,7 +55,8 @@ class Timers:
             if await self.fire_due():
                 continue
             first = await self._storage.database.read(timers.first_due)
-            await self._sleep(math.inf if first is None else unix_ms(first))
+            self.next_ms = None if first is None else unix_ms(first)
+            await self._sleep(math.inf if self.next_ms is None else self.next_ms)
 
     async def _sleep(self, until_ms: float) -> None:
         while not self._changed.is_set():

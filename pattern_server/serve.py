@@ -220,6 +220,7 @@ async def assembled(
             )
             models.log_unusable()
             metrics.gates = models.client.gate_figures
+            metrics.next_due = partial(_next_due, supervisor, wakeups)
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()
@@ -288,6 +289,12 @@ async def _run_constellation(
                 if due_at != row.next_due_at:
                     await registry.write(constellations.set_next_due, row.id, due_at)
                 wakeups.set(row.id, due_at)
+
+
+def _next_due(supervisor: Supervisor[Constellation], wakeups: Wakeups) -> int | None:
+    """Return when the first timer of all constellations is due, unix ms."""
+    dues = [*wakeups.dues, *(one.timers.next_ms for one in supervisor.handles())]
+    return min((due for due in dues if due is not None), default=None)
 
 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
