@@ -176,13 +176,7 @@ class Constellation:
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.stored)
         self.schedules = Schedules(
-            storage,
-            self.roster,
-            self.groups,
-            self.timers,
-            self.approvals,
-            runtime.meters,
-            accepting=self._accepting,
+            storage, self.roster, self.groups, self.timers, self.approvals, runtime.meters, accepting=self._accepting
         )
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits

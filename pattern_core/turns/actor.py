@@ -36,7 +36,11 @@ from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, TurnRow
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
-_BATCHES = {"user": BatchType.USER_REQUEST, "agent": BatchType.AGENT_TO_AGENT}  # by the author of a turn's message
+_BATCHES = {  # by the author of a turn's message
+    "user": BatchType.USER_REQUEST,
+    "conversant": BatchType.USER_REQUEST,
+    "agent": BatchType.AGENT_TO_AGENT,
+}
 LATE_S = 0.025  # interval of checks for recorded data while calls run; it is flushed at the second check
 
 
