@@ -161,6 +161,14 @@ class ApprovalStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class DeliveryStatus(StrEnum):
+    """Whether something was delivered; what is dead was tried often enough, and a person decides."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
 class ScheduleStatus(StrEnum):
     """Whether a schedule is due again: a finished one has no next occurrence."""
 

@@ -36,7 +36,7 @@ from pattern_core.tools.tool import ToolSettings
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import DatabaseError, DiskFull, RowNotFound
 from pattern_db.files import DataDirLock
-from pattern_db.tables import constellations, timers
+from pattern_db.tables import constellations, outbox
 from pattern_server.accounts import Accounts, Unauthorized
 from pattern_server.config import Config, ConfigError, unknown_variables, write_private
 from pattern_server.constellations import Constellations
@@ -285,7 +285,7 @@ async def _run_constellation(
         finally:
             # A process that is killed leaves a log behind the file, and the next start opens that.
             with trio.CancelScope(shield=True), suppress(DatabaseError):
-                due_at = await database.read(timers.first_due)
+                due_at = await database.read(outbox.first_due)
                 if due_at != row.next_due_at:
                     await registry.write(constellations.set_next_due, row.id, due_at)
                 wakeups.set(row.id, due_at)

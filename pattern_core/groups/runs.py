@@ -45,6 +45,7 @@ from pattern_core.ids import seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Image, Text
+from pattern_core.outbox import Outbox
 from pattern_core.turns import admission
 from pattern_core.turns.admission import DIGEST_BYTES, RETRY_AFTER_S, Arrival, IncomingMessage, Ticket
 from pattern_core.turns.state import COMPLETED, Ending, cancelled
@@ -56,13 +57,14 @@ from pattern_db.errors import DiskFull, RowConflict
 from pattern_db.journal import group_runs, turns, usage
 from pattern_db.journal.group_runs import AskRow, MemberTurn, RunRow
 from pattern_db.journal.turns import NewTurn, Started, TurnRow
-from pattern_db.tables import agents
+from pattern_db.tables import agents, outbox
 from pattern_db.tables import groups as group_table
 
 _log = logging.getLogger("pattern.turns")
 GROUPS_KEPT = 64  # groups with their last messages kept in memory between turns
 LINES_KEPT = 50  # last messages of a group; a member is shown those that it has missed
 SHOWN_CHARS = 8_000  # of others' messages since a member was last asked; the oldest are left out
+_UNANSWERED = (TurnStatus.FAILED, TurnStatus.INTERRUPTED)
 POLICIES = (None, "enqueue", "reject", "interrupt")
 
 Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
@@ -103,6 +105,7 @@ class GroupRuns:
     submit_to_agent: Callable[[Arrival], Awaitable[Ticket]]
     cancel_turn: Callable[[str, str], Awaitable[object]]
     is_draining: Callable[[], bool]
+    outbox: Outbox
     _awake: dict[str, bool] = field(default_factory=dict)  # group id → whether there may be another turn
     _running: dict[str, _Run] = field(default_factory=dict)  # by turn id
     _said: OrderedDict[str, Sequence[Line]] = field(default_factory=OrderedDict)  # by group id
@@ -523,11 +526,16 @@ class _Run:
         for one in asked:
             await self._ended(one)
         now = journal.now()
+        is_lost = ending.status in _UNANSWERED and not row.sender.startswith(admission.PEOPLE)
 
         def store(connection: Connection) -> tuple[tuple[Draft, bool], list[Event]]:
             steps = len(self._known)
             turns.end(connection, self.key, status=ending.status, ended_at=now, steps=steps, error=ending.error)
             group_runs.set_answer(connection, self.key, answer or None)
+            if is_lost:
+                why = str((ending.error or {}).get("message"))
+                waits = admission.undelivered(row, self._payload, error=why, now=now, is_final=steps > 0)
+                outbox.add(connection, waits)
             if self._state is not None and is_done:
                 group_table.set_state(connection, self.group_id, self._state)
             rest = None, answer or None, None, usage.of_tree(connection, self.key)
@@ -536,6 +544,8 @@ class _Run:
             return (end, group_runs.count_open(connection, self.group_id) > 0), events
 
         end, others_wait = await journal.commit(store)
+        if is_lost:
+            self._runs.outbox.changed()
         seconds = journal.seconds_since(unix_ms(row.started_at)) if row.started_at else 0.0
         journal.meters.turn_ended(ending.status, seconds)
         journal.log_end(row.id, self.group_id, end, seconds=seconds)

@@ -29,6 +29,7 @@ from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.messages import ToolCall
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import ModelReply, ToolSpec
+from pattern_core.outbox import Outbox
 from pattern_core.prompts.collect import Prompts
 from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall, trust
 from pattern_core.rules.rule import RequestedCall
@@ -94,6 +95,7 @@ class TurnServices:
     consent: ToolConsent
     prompts: Prompts
     compaction: Compaction
+    outbox: Outbox
     limits: Limits
     deliver: Callable[..., Coroutine[Any, Any, str]]
     is_draining: Callable[[], bool]

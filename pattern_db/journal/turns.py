@@ -374,6 +374,15 @@ def first_message(connection: Connection, agent_id: str) -> InboxRow | None:
     return _INBOX.first(connection, "WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,))
 
 
+def message_of(connection: Connection, turn: int) -> InboxRow:
+    """Return the message of a queued turn.
+
+    Raises:
+        RowNotFound: it is not in the inbox any more.
+    """
+    return _INBOX.one(connection, "WHERE turn = ?", (turn,), f"message of turn {turn}")
+
+
 def steering_messages(connection: Connection, agent_id: str) -> list[InboxRow]:
     """Return the messages that will join the agent's running turn, oldest first."""
     return _INBOX.select(

@@ -31,6 +31,7 @@ BODIES: dict[str, Any] = {
     "PATCH /constellations/{c}/groups/{g}": {"description": "other"},
     "POST /constellations/{c}/groups/{g}/members": {"agent_id": "ada"},
     "POST /constellations/{c}/schedules": {"name": "often", "agent": "ada", "message": "Hello", "every": 3600},
+    "POST /constellations/{c}/inbox/{m}/retry": {},
     "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
     "POST /constellations/{c}/groups/{g}/messages": {"content": "Hello"},
     "POST /constellations/{c}/folders": {"name": "papers"},
