@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
 from pattern_core.models.client import ModelClient
+from pattern_core.outbox import Outbox, Undelivered
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
@@ -60,7 +62,7 @@ from pattern_db.errors import DiskFull, RowNotFound
 from pattern_db.journal import budgets, group_runs, turns
 from pattern_db.journal import events as event_table
 from pattern_db.journal.retention import Pruned
-from pattern_db.tables import activity, messages
+from pattern_db.tables import activity, messages, outbox
 from pattern_db.tables.activity import TurnActivity
 from pattern_db.tables.messages import MessageRow
 
@@ -126,6 +128,7 @@ class Constellation:
                 cancel_turn=lambda turn_id, reason: self.cancel(turn_id, reason=reason),
                 forget_history=self._actors.forget,
                 is_draining=self._services.is_draining,
+                outbox=self.outbox,
             )
             for agent_id in opened.agents_with_work:
                 self._actors.wake(agent_id)
@@ -137,6 +140,7 @@ class Constellation:
             nursery.start_soon(outlasting, self.folders.run, wait_s, name="folders")
             if self.runtime.has_timers:
                 nursery.start_soon(outlasting, self.timers.run, wait_s, name="timers")
+                nursery.start_soon(outlasting, self.outbox.run, wait_s, name="outbox")
             nursery.start_soon(self.halt.run, self._stop_all, name="halt")
             nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
             prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)
@@ -169,6 +173,9 @@ class Constellation:
         storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=self._journal.ids)
         self.archive = Archive(storage)
         self.timers = Timers(storage)
+        self.outbox = Outbox(storage)
+        for kind in ("agent", "group"):
+            self.outbox.on_due(kind, self._redeliver)
         self.approvals = Approvals(storage, limits, self.timers)
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
@@ -176,7 +183,7 @@ class Constellation:
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.stored)
         self.schedules = Schedules(
-            storage, self.roster, self.groups, self.timers, self.approvals, accepting=self._accepting
+            storage, self.roster, self.groups, self.timers, self.approvals, runtime.meters, accepting=self._accepting
         )
         self.memory.blocks.on_change = self.schedules.block_changed
         self.imports = HistoryImports(
@@ -232,6 +239,7 @@ class Constellation:
             tools=self.tools,
             prompts=prompts,
             compaction=self.compaction,
+            outbox=self.outbox,
             toolbox=self._toolbox,
             mcp=self.mcp,
             consent=ToolConsent(self.approvals, self.tools, self.roster, lambda agent_id: self._actors.wake(agent_id)),
@@ -249,9 +257,10 @@ class Constellation:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no agent works and no command runs; a constellation that stays idle may be parked."""
+        """Whether no agent works, nothing is delivered and no command runs; one that stays idle may be parked."""
         shell = self._toolbox.shell
-        return self._actors.is_idle and self._runs.is_idle and (shell is None or shell.running == 0)
+        has_rest = self._actors.is_idle and self._runs.is_idle and self.outbox.is_idle
+        return has_rest and (shell is None or shell.running == 0)
 
     async def resume(self, *, by: str) -> HaltRow:
         """Resume a halted constellation; return the halt that was ended.
@@ -305,6 +314,19 @@ class Constellation:
     def _arrival(self, incoming: IncomingMessage, agent: Agent) -> Arrival:
         ids = self._journal.ids
         return Arrival.of(incoming, agent, turn_id=ids.new("turn"), seed=ids.seed(), now=self._journal.now())
+
+    async def _redeliver(self, row: Undelivered, work: UnitOfWork) -> None:
+        """Have a message from the outbox accepted again, within `work`.
+
+        Raises:
+            PatternError: its agent or group is gone, or cannot be sent it.
+        """
+        incoming = admission.again(row)
+        kind, _, target_id = row.target.partition(":")
+        target = await (self.roster if kind == "agent" else self.groups).get(target_id)
+        _turn_id, accept, wake = self._accepting(target, incoming)
+        work.store_and_tell(lambda connection: accept(connection)[1])
+        work.when_settled(lambda committed: wake() if committed else None)
 
     def _accepting(self, target: Agent | Group, incoming: IncomingMessage) -> tuple[str, Accept, Callable[[], None]]:
         """Return the id of a message's turn, what accepts it within a transaction, and what wakes its target after it.
@@ -385,6 +407,9 @@ class Constellation:
             if row.status != TurnStatus.QUEUED:
                 return True, []
             if row.group_id is None:
+                if reason == AGENT_DELETED:
+                    payload = json.loads(turns.message_of(connection, row.key).payload)
+                    outbox.add(connection, admission.undelivered(row, payload, error=reason, now=now, is_final=True))
                 turns.take_message(connection, row.key)
             turns.end(connection, row.key, status=ending.status, ended_at=now, error=ending.error)
             ends.append((row.agent_id, ended(ending.status, ending.error)))

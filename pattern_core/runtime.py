@@ -42,6 +42,12 @@ class Meters:
     def call_ended(self, tool: str, status: str, seconds: float) -> None:
         """Count a tool call that ended with a terminal `EffectStatus` value."""
 
+    def schedule_due(self, late_s: float) -> None:
+        """Count a schedule that was decided about, `late_s` after it was due."""
+
+    def occurred(self, status: str, count: int) -> None:
+        """Count occurrences of schedules by their `OccurrenceStatus` value."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:

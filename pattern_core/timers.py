@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import trio
 
+from pattern_core.ids import Clock
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import unix_ms
 from pattern_db.errors import RowConflict
@@ -34,6 +35,7 @@ class Timers:
         self._storage = storage
         self._fires: dict[str, Fire] = {}
         self._changed = trio.Event()
+        self.next_ms: int | None = None  # when the next one is due, unix ms; None if there is none
 
     def on_due(self, kind: str, fire: Fire) -> None:
         """Have `fire` say what timers of this kind do."""
@@ -54,15 +56,8 @@ class Timers:
             if await self.fire_due():
                 continue
             first = await self._storage.database.read(timers.first_due)
-            await self._sleep(math.inf if first is None else unix_ms(first))
-
-    async def _sleep(self, until_ms: float) -> None:
-        while not self._changed.is_set():
-            left_s = (until_ms - self._storage.clock.now_ms()) / 1000
-            if left_s <= 0:
-                return
-            with trio.move_on_after(left_s if math.isinf(left_s) else min(left_s, LOOK_S)):
-                await self._changed.wait()
+            self.next_ms = None if first is None else unix_ms(first)
+            await sleep_until(first, self._storage.clock, self._changed)
 
     async def fire_due(self) -> int:
         """Fire the timers that are due now, the first ones first; return how many there were."""
@@ -78,3 +73,14 @@ class Timers:
             except RowConflict:  # what it is about changed in this moment: look again
                 await trio.sleep(CONFLICT_S)
         return len(found)
+
+
+async def sleep_until(at: str | None, clock: Clock, changed: trio.Event) -> None:
+    """Sleep until a wall time as stored (None: for ever), or until something `changed`."""
+    until_ms = math.inf if at is None else unix_ms(at)
+    while not changed.is_set():
+        left_s = (until_ms - clock.now_ms()) / 1000
+        if left_s <= 0:
+            return
+        with trio.move_on_after(left_s if math.isinf(left_s) else min(left_s, LOOK_S)):
+            await changed.wait()

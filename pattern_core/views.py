@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pattern_core.rules.facts import trust
 from pattern_db.connection import Connection
-from pattern_db.enums import ApprovalStatus, Role, TurnStatus
+from pattern_db.enums import ApprovalStatus, Role, TrustLevel, TurnStatus
 from pattern_db.journal import approvals, group_runs, turns, usage
 from pattern_db.journal.group_runs import Branch
 from pattern_db.journal.turns import TurnRow
@@ -26,7 +27,7 @@ class TurnView:
     """A turn of an agent or a group with its messages (oldest first; none in a list) and what it used; `error` is
     `{"code", "message"}` or None. `text` is what the agent said last, or the group's answer (None in a list).
     `approvals` are the questions that it waits for. The messages of a group's turn are its members' answers, and it
-    used what they did.
+    used what they did. `trust` is how far its `sender` and all who led to it are trusted.
     """
 
     key: int
@@ -41,6 +42,7 @@ class TurnView:
     steps: int
     approvals: Sequence[str]
     sender: str
+    trust: TrustLevel
     created_at: str
     started_at: str | None
     ended_at: str | None
@@ -100,6 +102,7 @@ def _view(connection: Connection, row: TurnRow, said: list[MessageRow], text: st
         steps=row.steps,
         approvals=[one.id for one in asked if one.status is ApprovalStatus.PENDING],
         sender=row.sender,
+        trust=trust(connection, row.key),
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,

@@ -106,6 +106,17 @@ class TurnStatus(StrEnum):
     LIMIT = "limit"
 
 
+class TrustLevel(StrEnum):
+    """Who wants something of an agent, most trusted first: one who may change the constellation, an agent by itself,
+    one who may only chat, anything else.
+    """
+
+    PARTNER = "partner"
+    AGENT = "agent"
+    CONVERSANT = "conversant"
+    SOURCE = "source"
+
+
 class EffectClass(StrEnum):
     """How a tool call is treated if a crash hid its outcome, safest first."""
 
@@ -148,6 +159,14 @@ class ApprovalStatus(StrEnum):
     DENIED = "denied"
     EXPIRED = "expired"
     CANCELLED = "cancelled"
+
+
+class DeliveryStatus(StrEnum):
+    """Whether something was delivered; what is dead was tried often enough, and a person decides."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DEAD = "dead"
 
 
 class ScheduleStatus(StrEnum):

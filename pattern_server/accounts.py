@@ -94,6 +94,11 @@ class Principal:
         """The name under which this user's messages and changes are stored."""
         return f"user:{self.user_id}"
 
+    @property
+    def sender(self) -> str:
+        """The sender of this caller's messages: as `author`, or one who may only chat."""
+        return self.author if "write" in self.scopes else f"conversant:{self.user_id}"
+
 
 @dataclass(slots=True)
 class _Known:

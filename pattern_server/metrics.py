@@ -65,6 +65,8 @@ class Metrics(Meters):
         super().__init__()
         # The state of each provider's gate; only numbers are shown.
         self.gates: Callable[[], Mapping[str, Mapping[str, object]]] = dict
+        # When the next timer of any constellation is due, unix ms.
+        self.next_due: Callable[[], int | None] = lambda: None
         self._models = _Names()
         self._tools = _Names()
         self._turns: Counter[tuple[str, ...]] = Counter()
@@ -74,11 +76,13 @@ class Metrics(Meters):
         self._unpriced: Counter[tuple[str, ...]] = Counter()
         self._calls: Counter[tuple[str, ...]] = Counter()
         self._answers: Counter[tuple[str, ...]] = Counter()
+        self._occurrences: Counter[tuple[str, ...]] = Counter()
         self._states: Mapping[str, int] = {}
         self._turn_seconds = _Histogram(SECONDS)
         self._step_seconds = _Histogram(SECONDS)
         self._call_seconds = _Histogram(SECONDS)
         self._lag = _Histogram(LAG_SECONDS)
+        self._late_seconds = _Histogram(SECONDS)
         self._registry: CollectorRegistry | None = None
 
     def turn_ended(self, status: str, seconds: float) -> None:
@@ -112,6 +116,14 @@ class Metrics(Meters):
         """Count a tool call that ended with a terminal `EffectStatus` value."""
         self._calls[self._tools[tool], status] += 1
         self._call_seconds.observe(seconds)
+
+    def schedule_due(self, late_s: float) -> None:
+        """Count a schedule that was decided about, `late_s` after it was due."""
+        self._late_seconds.observe(late_s)
+
+    def occurred(self, status: str, count: int) -> None:
+        """Count occurrences of schedules by their `OccurrenceStatus` value."""
+        self._occurrences[(status,)] += count
 
     def answered(self, status: int) -> None:
         """Count an answer, by the class of its HTTP status ("2xx" …)."""
@@ -151,6 +163,7 @@ class Metrics(Meters):
             ("llm_unpriced_calls", "Model calls with unknown price.", model, self._unpriced),
             ("tool_calls", "Tool calls by status.", ("tool", "outcome"), self._calls),
             ("commits", "Committed journal transactions.", (), {(): self.commits}),
+            ("schedule_occurrences", "Occurrences of schedules by status.", ("status",), self._occurrences),
             ("http_responses", "HTTP responses by status class.", ("status",), self._answers),
         )
         for name, words, labels, samples in counts:
@@ -171,11 +184,17 @@ class Metrics(Meters):
                 if isinstance(value, int | float):
                     gates.add_metric((provider, what), value)
         yield gates
+        words = "When the next timer of any constellation is due, in Unix time; no sample if none is."
+        due, due_ms = GaugeMetricFamily("pattern_next_due_timestamp_seconds", words, labels=()), self.next_due()
+        if due_ms is not None:
+            due.add_metric((), due_ms / 1000)
+        yield due
         durations = (
             ("turn_seconds", "Turn duration.", self._turn_seconds),
             ("step_seconds", "Model step latency, until the decision is stored.", self._step_seconds),
             ("tool_call_seconds", "Tool call duration.", self._call_seconds),
             ("loop_lag_seconds", "Event-loop lag.", self._lag),
+            ("schedule_late_seconds", "How late due schedules were decided about.", self._late_seconds),
         )
         for name, words, seconds in durations:
             buckets = seconds.buckets()

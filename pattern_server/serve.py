@@ -36,7 +36,7 @@ from pattern_core.tools.tool import ToolSettings
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import DatabaseError, DiskFull, RowNotFound
 from pattern_db.files import DataDirLock
-from pattern_db.tables import constellations, timers
+from pattern_db.tables import constellations, outbox
 from pattern_server.accounts import Accounts, Unauthorized
 from pattern_server.config import Config, ConfigError, unknown_variables, write_private
 from pattern_server.constellations import Constellations
@@ -220,6 +220,7 @@ async def assembled(
             )
             models.log_unusable()
             metrics.gates = models.client.gate_figures
+            metrics.next_due = partial(_next_due, supervisor, wakeups)
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()
@@ -284,10 +285,16 @@ async def _run_constellation(
         finally:
             # A process that is killed leaves a log behind the file, and the next start opens that.
             with trio.CancelScope(shield=True), suppress(DatabaseError):
-                due_at = await database.read(timers.first_due)
+                due_at = await database.read(outbox.first_due)
                 if due_at != row.next_due_at:
                     await registry.write(constellations.set_next_due, row.id, due_at)
                 wakeups.set(row.id, due_at)
+
+
+def _next_due(supervisor: Supervisor[Constellation], wakeups: Wakeups) -> int | None:
+    """Return when the first timer of all constellations is due, unix ms."""
+    dues = [*wakeups.dues, *(one.timers.next_ms for one in supervisor.handles())]
+    return min((due for due in dues if due is not None), default=None)
 
 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:

@@ -13,7 +13,7 @@ import ctypes
 import gc
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
@@ -185,6 +185,10 @@ class Supervisor(Generic[C]):
         async with trio.open_nursery() as nursery:
             for slot in list(self._slots.values()):
                 nursery.start_soon(self._drain_one, slot)
+
+    def handles(self) -> list[C]:
+        """Return the running constellations."""
+        return [slot.handle for slot in self._slots.values() if slot.handle is not None]
 
     def awake(self) -> int:
         """Return how many constellations are not parked."""
@@ -370,6 +374,11 @@ class Wakeups:
         self._clock = clock
         self._due: dict[str, int] = {}  # id → unix milliseconds
         self._changed = trio.Event()
+
+    @property
+    def dues(self) -> Collection[int]:
+        """When they are due, unix ms."""
+        return self._due.values()
 
     def set(self, constellation_id: str, due_at: str | None) -> None:
         """Note when it has something to do; None for never."""

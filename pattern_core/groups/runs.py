@@ -57,6 +57,7 @@ from pattern_core.ids import message_id, seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Image, Text
+from pattern_core.outbox import Outbox
 from pattern_core.turns import admission
 from pattern_core.turns.admission import DIGEST_BYTES, RETRY_AFTER_S, Arrival, IncomingMessage, Ticket
 from pattern_core.turns.state import COMPLETED, Ending, cancelled
@@ -67,13 +68,14 @@ from pattern_db.errors import DiskFull, RowConflict
 from pattern_db.journal import group_runs, turns, usage
 from pattern_db.journal.group_runs import AskRow, MemberTurn, RunRow
 from pattern_db.journal.turns import NewTurn, Started, TurnRow
-from pattern_db.tables import agents, messages
+from pattern_db.tables import agents, messages, outbox
 from pattern_db.tables import groups as group_table
 from pattern_db.tables.messages import MessageRow
 
 _log = logging.getLogger("pattern.turns")
 GROUPS_KEPT = 64  # groups with their last messages kept in memory between turns
 LINES_KEPT = 50  # last messages of a group; a member is shown those that it has missed
+_UNANSWERED = (TurnStatus.FAILED, TurnStatus.INTERRUPTED)
 POLICIES = (None, "enqueue", "reject", "interrupt")
 
 Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
@@ -106,6 +108,7 @@ class GroupRuns:
     cancel_turn: Callable[[str, str], Awaitable[object]]
     forget_history: Callable[[str], None]
     is_draining: Callable[[], bool]
+    outbox: Outbox
     _awake: dict[str, bool] = field(default_factory=dict)  # group id → whether there may be another turn
     _running: dict[str, _Run] = field(default_factory=dict)  # by turn id
     _said: OrderedDict[str, Sequence[Line]] = field(default_factory=OrderedDict)  # by group id
@@ -514,11 +517,16 @@ class _Run:
         for one in asked:
             await self._ended(one)
         now = journal.now()
+        is_lost = ending.status in _UNANSWERED and not row.sender.startswith(admission.PEOPLE)
 
         def store(connection: Connection) -> tuple[tuple[Draft, bool], list[Event]]:
             steps = len(self._known)
             turns.end(connection, self.key, status=ending.status, ended_at=now, steps=steps, error=ending.error)
             group_runs.set_answer(connection, self.key, answer or None)
+            if is_lost:
+                why = str((ending.error or {}).get("message"))
+                waits = admission.undelivered(row, self._payload, error=why, now=now, is_final=steps > 0)
+                outbox.add(connection, waits)
             if self._state is not None and is_done:
                 group_table.set_state(connection, self.group_id, self._state)
                 if any(one.role == OBSERVER for one in self._group.members):
@@ -532,6 +540,8 @@ class _Run:
         for member in self._group.members if is_done else ():
             if member.role == OBSERVER:
                 self._runs.forget_history(member.id)
+        if is_lost:
+            self._runs.outbox.changed()
         seconds = journal.seconds_since(unix_ms(row.started_at)) if row.started_at else 0.0
         journal.meters.turn_ended(ending.status, seconds)
         journal.log_end(row.id, self.group_id, end, seconds=seconds)

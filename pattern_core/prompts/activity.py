@@ -154,7 +154,7 @@ def _sender(sender: str, reader: str) -> str:
     kind, _, name = sender.partition(":")
     if kind == "agent":
         return "you" if name == reader else "another agent"
-    return "a person" if kind == "user" else "the system"
+    return "a person" if kind in ("user", "conversant") else "the system"
 
 
 def _words(details: Json) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from pattern_db.columns import unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import EffectStatus
-from pattern_db.journal import steps
+from pattern_db.enums import EffectStatus, TrustLevel
+from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow, Key
 
 RESULT_CHARS_MAX = 20_000  # of a result that are compared
@@ -25,6 +25,15 @@ REFUSED = EffectStatus.DENIED.value
 
 # The first line of the result of a call that was approved with changes.
 EDITED = "[A person agreed to this call with changed arguments: "
+
+_TRUST = {
+    "user:": TrustLevel.PARTNER,
+    "system": TrustLevel.PARTNER,  # a schedule: a person wrote its message
+    "system:heartbeat": TrustLevel.AGENT,
+    "agent:": TrustLevel.AGENT,
+    "conversant:": TrustLevel.CONVERSANT,
+}
+_LEVELS = list(TrustLevel)
 
 Outcome = tuple[str, str, str]  # what was called, its status and its result: equal for a repetition
 
@@ -88,6 +97,19 @@ def read(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[
     are left out. `RuleSet.timed` names the tools for which this matters.
     """
     return {tool: unix_ms(at) for tool, at in steps.last_used(connection, agent_id, tools).items()}
+
+
+def trust(connection: Connection, turn: int) -> TrustLevel:
+    """Return how far the turn with this key is trusted: as the least trusted of all who led to it."""
+    levels = (_trust_of(*origin) for origin in turns.origins(connection, turn))
+    return max(levels, key=_LEVELS.index, default=TrustLevel.SOURCE)
+
+
+def _trust_of(sender: str, is_led_to: bool) -> TrustLevel:
+    kind = sender.partition(":")[0] + ":"
+    if kind == "agent:" and not is_led_to:
+        return TrustLevel.SOURCE  # who asked that agent was deleted
+    return _TRUST.get(sender) or _TRUST.get(kind, TrustLevel.SOURCE)
 
 
 def calls_of(connection: Connection, turn: int) -> dict[Key, JudgedCall]:

@@ -40,6 +40,7 @@ from pattern_core.rules.fields import (
     to_number,
 )
 from pattern_core.rules.rule import Missing, Moment, Narrowed, RequestedCall, ToolRule, Verdict, known_as, sentence
+from pattern_db.enums import TrustLevel
 
 START_ATTEMPTS = 3  # decisions that may pass a first tool over, or fail with it, before it counts as tried
 
@@ -397,6 +398,24 @@ class RequiresConsent(ToolRule):
         """Ask a person."""
         text = f"`{call.tool}` needs a person's consent{f' ({self.scope})' if self.scope else ''}."
         return Verdict(kind="ask", text=self.with_message(text), scope=self.scope)
+
+
+class RequiresTrust(ToolRule):
+    """The tool runs only in turns for someone of these `levels`: `partner` (who may change the constellation; also
+    schedules), `agent` (an agent or heartbeat by itself), `conversant` (who may only chat), `source` (anything else).
+    What a turn led to, and a turn that a message joined, are for the least trusted of all.
+    """
+
+    name = "requires_trust"
+    has_no_order = needs_trust = True
+    levels: Annotated[tuple[TrustLevel, ...], Field(min_length=1)] = known_as("value", default=(TrustLevel.PARTNER,))
+    in_words = sentence("Call {tool} only if you act for a {who}.", who=lambda rule: " or ".join(rule.levels))
+
+    def objection(self, call: RequestedCall, moment: Moment) -> Verdict | None:
+        """Refuse in a turn for anyone else."""
+        if moment.trust in self.levels:
+            return None
+        return self.refuse(f"it may be called only for a {' or '.join(self.levels)}, not for a {moment.trust}.")
 
 
 class AllowedOperations(ToolRule):

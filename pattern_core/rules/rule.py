@@ -31,6 +31,7 @@ from pattern_core.rules.fields import (
 )
 from pattern_core.validation import read
 from pattern_db.columns import Json
+from pattern_db.enums import TrustLevel
 
 REMINDERS = 2  # before what is missing is done without the model
 SKIPPED = "the turn ended with the call before it."
@@ -117,6 +118,7 @@ class ToolRule:
     is_final: ClassVar[bool] = False  # what it refuses stays refused for now, whatever else is called first
     must_be_enabled: ClassVar[bool] = False  # an agent must have its tool
     ends: ClassVar[bool | None] = None  # whether the turn ends after its tool ran (true) or continues (false)
+    needs_trust: ClassVar[bool] = False  # it asks who the turn is for
     is_timed: ClassVar[bool] = False  # it asks when its tool was used last, in any turn
     own_fields: ClassVar[Mapping[str, Field[Any]]]  # of a kind, without those of all kinds
     has_no_order: ClassVar[bool] = False  # what it says of a call does not depend on how the calls before it ended
@@ -275,7 +277,7 @@ class Moment:
     `rules` are in the order of judging. `calls` are the turn's calls so far in order: when one is judged, those before
     it in the same decision are among them, those after it are not. `tools` are the names of the agent's enabled tools;
     `step` is the number of the last decision, 0 before the first; `last_ms` says per tool when it last started with
-    success, in any turn (unix ms).
+    success, in any turn (unix ms); `trust` is how far the turn is trusted.
     """
 
     rules: Sequence[ToolRule] = ()
@@ -284,6 +286,7 @@ class Moment:
     step: int = 0
     last_ms: Mapping[str, int] = field(default_factory=dict)
     now_ms: int = 0
+    trust: TrustLevel = TrustLevel.SOURCE
 
     @cached_property
     def narrowed(self) -> Sequence[Narrowed]:

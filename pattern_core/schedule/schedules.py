@@ -20,6 +20,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.events import Event
 from pattern_core.groups.group import Group, Groups
 from pattern_core.groups.runs import Accept
+from pattern_core.runtime import Meters
 from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, plan_of
 from pattern_core.schedule.timing import DAY_MS, moments
 from pattern_core.timers import Timers
@@ -40,6 +41,7 @@ NAME_CHARS_MAX = 100
 SCHEDULES_MAX = 10_000  # of one constellation
 AUDIENCE = "human"
 SOURCE = "schedule"
+SYSTEM, HEARTBEAT = "system", "system:heartbeat"  # senders of schedules, and of those with conditions
 
 Schedule = ScheduleRow
 Occurrence = OccurrenceRow
@@ -62,6 +64,7 @@ class Schedules:
     _groups: Groups
     _timers: Timers
     _approvals: Approvals
+    _meters: Meters
     accepting: Accepting
 
     def __post_init__(self) -> None:
@@ -249,6 +252,8 @@ class Schedules:
             work.store(schedules.set_status, row.id, ScheduleStatus.PAUSED)
             return
         fires, asked = chosen(plan, row.id, due.nominal, now_ms)
+        late_s = max(0, now_ms - unix_ms(timer.due_at)) / 1000
+        work.when_settled(lambda committed: self._meters.schedule_due(late_s) if committed else None)
         for place, nominal in enumerate(due.nominal):
             if nominal in fires:
                 await self._occur(row, plan, nominal, work)
@@ -295,15 +300,18 @@ class Schedules:
         incoming = IncomingMessage(
             agent_id=target.id,
             content=content,
-            sender="system",
+            sender=HEARTBEAT if row.plan.get("when") else SYSTEM,
             source=SOURCE,
             source_metadata=about,
             policy="enqueue",
         )
         turn_id, accept, wake = self.accepting(target, incoming)
-        fired = OccurrenceRow(row.id, iso(nominal), OccurrenceStatus.FIRED, self._storage.now(), turn_id=turn_id)
+        occurrence = fired = OccurrenceRow(
+            row.id, iso(nominal), OccurrenceStatus.FIRED, self._storage.now(), turn_id=turn_id
+        )
 
         def store(connection: Connection) -> list[Event]:
+            nonlocal occurrence
             occurrence, events = fired, list[Event]()
             try:
                 _, events = accept(connection)
@@ -314,12 +322,19 @@ class Schedules:
             schedules.note_occurrence(connection, occurrence)
             return events
 
+        def settled(committed: bool) -> None:
+            if committed:
+                self._meters.occurred(occurrence.status, 1)
+                wake()
+
         work.store_and_tell(store)
-        work.when_settled(lambda committed: wake() if committed else None)
+        work.when_settled(settled)
         return turn_id
 
     def _note(self, row: ScheduleRow, nominal: int, status: OccurrenceStatus, work: UnitOfWork, **more: Any) -> None:
-        work.store(schedules.note_occurrence, OccurrenceRow(row.id, iso(nominal), status, self._storage.now(), **more))
+        occurrence = OccurrenceRow(row.id, iso(nominal), status, self._storage.now(), **more)
+        work.store(schedules.note_occurrence, occurrence)
+        work.when_settled(lambda committed: self._meters.occurred(status, occurrence.count) if committed else None)
 
     async def _ask(self, row: ScheduleRow, nominal: int, work: UnitOfWork) -> None:
         request = {"schedule_id": row.id, "schedule": row.name, "nominal_at": iso(nominal), "message": row.message}

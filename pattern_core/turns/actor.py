@@ -20,6 +20,7 @@ from pattern_core.agent_settings import NO_SETTINGS, AgentSettings, settings_of
 from pattern_core.agents import Agent, Roster
 from pattern_core.conversation.history import History, load_history
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternError, Unavailable
+from pattern_core.events import Event, append, ended
 from pattern_core.rules import facts
 from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, NotAtRest, Ticket
@@ -30,13 +31,18 @@ from pattern_core.turns.state import Ending, cancelled
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import BatchType, EffectStatus, TurnStatus
+from pattern_db.enums import AgentStatus, BatchType, EffectStatus, TurnStatus
 from pattern_db.errors import DatabaseError, DiskFull, RowConflict, StorageFailed
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, TurnRow
+from pattern_db.tables import outbox
 
 HISTORIES_MAX = 64  # conversations kept in memory between turns
-_BATCHES = {"user": BatchType.USER_REQUEST, "agent": BatchType.AGENT_TO_AGENT}  # by the author of a turn's message
+_BATCHES = {  # by the author of a turn's message
+    "user": BatchType.USER_REQUEST,
+    "conversant": BatchType.USER_REQUEST,
+    "agent": BatchType.AGENT_TO_AGENT,
+}
 LATE_S = 0.025  # interval of checks for recorded data while calls run; it is flushed at the second check
 
 
@@ -289,8 +295,15 @@ class Actors:
         try:
             agent = await self._roster.get(agent_id)
         except NotFound:
-            return  # deleted, and its turns with it
-        incoming = self._journal.new_message("user", *admission.parts_of(payload))
+            return None  # deleted, and its turns with it
+        if isinstance(row, TurnRow) and agent.status is not AgentStatus.ACTIVE:
+            return await self._give_back(row, payload, f"the agent {agent.name} is {agent.status}", is_final=False)
+        try:
+            incoming = self._journal.new_message("user", *admission.parts_of(payload))
+        except (LookupError, TypeError, ValueError) as error:
+            if not isinstance(row, TurnRow):
+                raise
+            return await self._give_back(row, payload, f"the message cannot be read: {error!r}", is_final=True)
         history = await self._history(agent_id, active=None)
         turn = self._turn(row, agent, history, batch_id=incoming.position, source=payload.get("source"))
         record = turn.record
@@ -480,10 +493,35 @@ class Actors:
         is_charged = ending.status != TurnStatus.FAILED or turn.wasted is not None
         dead = DeadAttempt(is_charged=is_charged, asking=turn.asking, used=turn.wasted)
         cut_off = dead if found.is_asking else None
+        if ending.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED):
+            waits = await self._database.read(
+                admission.unanswered,
+                turn.record.key,
+                error=str((ending.error or {}).get("message")),
+                now=self._journal.now(),
+                is_final=bool(found.calls),  # what they did would be done twice
+            )
+            ending = replace(ending, undelivered=waits)
         closed = recovery.close_calls(found.unanswered)
         streamed = found.streamed if turn.wasted is None else ()
         await turn.record.end(ending, closed=closed, cut_off=cut_off, streamed=streamed)
+        if ending.undelivered is not None:
+            self._services.outbox.changed()
         self.forget(turn.agent.id)
+
+    async def _give_back(self, row: TurnRow, payload: Mapping[str, object], why: str, *, is_final: bool) -> None:
+        """End a queued turn that cannot start; its message is delivered later, or waits for a person."""
+        now, error = self._journal.now(), {"code": "undelivered", "message": why}
+
+        def store(connection: Connection) -> tuple[None, list[Event]]:
+            turns.take_message(connection, row.key)
+            turns.end(connection, row.key, status=TurnStatus.FAILED, ended_at=now, error=error)
+            waits = admission.undelivered(row, payload, error=why, now=now, is_final=is_final)
+            outbox.add(connection, waits)
+            return None, append(connection, (row.key, row.id), [ended(TurnStatus.FAILED, error)], created_at=now)
+
+        await self._journal.commit(store)
+        self._services.outbox.changed()
 
 
 def _find_work(connection: Connection, agent_id: str) -> tuple[TurnRow, Mapping[str, object] | None] | None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
 from pattern_core.agent_settings import MessagePolicy, settings_of
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
@@ -13,23 +14,29 @@ from pattern_core.events import Draft, Event, append
 from pattern_core.images import store
 from pattern_core.limits import IMAGES_MAX, KEY_CHARS_MAX, Limits
 from pattern_core.messages import Image, Part, Text, check_text, parts_from_json, parts_to_json
-from pattern_db.columns import to_json
+from pattern_core.outbox import wait_before
+from pattern_db.columns import iso, to_json, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import AgentStatus
+from pattern_db.enums import AgentStatus, DeliveryStatus
 from pattern_db.journal import turns
-from pattern_db.journal.turns import NewTurn, Started
+from pattern_db.journal.turns import NewTurn, Started, TurnRow
+from pattern_db.tables import messages
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.outbox import OutboxRow
 
 DIGEST_BYTES = 16
 RETRY_AFTER_S = 5
 PRIORITY_MAX = 3
 ROLLED_BACK = "rolled_back"
+REDELIVERY = "redelivery"  # in a message's `source_metadata`: how many attempts to deliver it failed before
+PEOPLE = ("user:", "conversant:")  # senders who see that their turn failed
 STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reason of the turn that is stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingMessage:
-    """A message for an agent. `sender` is `user:{id}`, `agent:{id}` or `system`; `priority` 0 (low) to 3 (urgent).
+    """A message for an agent. `sender` is `user:{id}`, `conversant:{id}` (a person who may
+    only chat), `agent:{id}`, `system` or `system:heartbeat`; `priority` 0 (low) to 3 (urgent).
 
     `parent_turn` and `depth` say which turn's tool call asked, and how many agents passed the request on. `policy` says
     what to do if the agent is busy: queue the message (`enqueue`), refuse it (`reject`), end the running turn at its
@@ -231,6 +238,58 @@ def payload_of(incoming: IncomingMessage) -> dict[str, object]:
     if incoming.policy == "steer":
         payload["policy"] = incoming.policy
     return payload
+
+
+def undelivered(
+    turn: TurnRow, payload: Mapping[str, Any], *, error: str, now: str, is_final: bool = False
+) -> OutboxRow:
+    """Return the message of a turn that cannot be answered, to be delivered later by another turn; where that
+    `is_final`, or was tried often enough, only if a person wants it.
+    """
+    about = payload.get("source_metadata") or {}
+    attempts = about.get(REDELIVERY, 0) + 1 if isinstance(about.get(REDELIVERY, 0), int) else 1
+    wait_s = None if is_final else wait_before(turn.id, attempts)
+    return OutboxRow(
+        id=turn.id,
+        target=f"agent:{turn.agent_id}" if turn.group_id is None else f"group:{turn.group_id}",
+        payload=to_json({**payload, "sender": turn.sender, "depth": turn.depth}),
+        next_at=now if wait_s is None else iso(unix_ms(now) + round(wait_s * 1000)),
+        created_at=now,
+        turn=turn.parent_turn,
+        status=DeliveryStatus.DEAD if wait_s is None else DeliveryStatus.PENDING,
+        attempts=attempts,
+        last_error=error,
+    )
+
+
+def unanswered(connection: Connection, key: int, *, error: str, now: str, is_final: bool) -> OutboxRow | None:
+    """Return the message of a started turn that failed, as `undelivered`, if no one else knows of it: not if a person
+    sent it, or a group's turn asked.
+    """
+    turn = turns.by_key(connection, key)
+    is_asked = turn.parent_turn is not None and turns.by_key(connection, turn.parent_turn).group_id is not None
+    if turn.sender.startswith(PEOPLE) or is_asked:
+        return None
+    first = messages.by_batch(connection, turn.agent_id, turn.batch_id or "")[0]
+    payload = {"content": first.content, "source": first.source, "source_metadata": first.source_metadata}
+    return undelivered(turn, payload, error=error, now=now, is_final=is_final)
+
+
+def again(row: OutboxRow) -> IncomingMessage:
+    """Return a message from the outbox, to be accepted again."""
+    payload = json.loads(row.payload)
+    parts = tuple(part for part in parts_of(payload) if isinstance(part, Text | Image)) if "parts" in payload else ()
+    return IncomingMessage(
+        agent_id=row.target.partition(":")[2],
+        content=str(payload["content"]),
+        parts=parts,
+        sender=payload["sender"],
+        source=payload.get("source"),
+        source_metadata={**(payload.get("source_metadata") or {}), REDELIVERY: row.attempts},
+        parent_turn=row.turn,
+        depth=payload["depth"],
+        policy="enqueue",
+    )
 
 
 def parts_of(payload: Mapping[str, object]) -> tuple[Part, ...]:

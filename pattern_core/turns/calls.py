@@ -29,8 +29,9 @@ from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.messages import ToolCall
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import ModelReply, ToolSpec
+from pattern_core.outbox import Outbox
 from pattern_core.prompts.collect import Prompts
-from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
+from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall, trust
 from pattern_core.rules.rule import RequestedCall
 from pattern_core.tools.arguments import InvalidArguments
 from pattern_core.tools.registry import ToolRegistry
@@ -94,6 +95,7 @@ class TurnServices:
     consent: ToolConsent
     prompts: Prompts
     compaction: Compaction
+    outbox: Outbox
     limits: Limits
     deliver: Callable[..., Coroutine[Any, Any, str]]
     is_draining: Callable[[], bool]
@@ -235,6 +237,8 @@ class TurnCalls:
         is_approved = planned.answered is not None and planned.answered.status in AGREED
         agreed: set[str | None] = set()
         if self._judge.rules.rules:
+            if any(rule.needs_trust for rule in self._judge.rules.rules):
+                self._judge.trust = await self._services.journal.database.read(trust, self._record.key)
             asked = RequestedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.parameters)
             while True:  # several rules may ask, each for its own scope
                 verdict = self._judge.before(row).check(asked, is_approved=is_approved, agreed=agreed)

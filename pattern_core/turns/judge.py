@@ -16,6 +16,7 @@ from pattern_core.rules.facts import REFUSED, JudgedCall
 from pattern_core.rules.rule import Moment, Offer, RequestedCall, StepBorder
 from pattern_core.rules.ruleset import NO_RULES, RuleSet
 from pattern_core.turns.state import FinishedCall
+from pattern_db.enums import TrustLevel
 from pattern_db.journal.steps import EffectRow, Key
 
 
@@ -23,9 +24,9 @@ from pattern_db.journal.steps import EffectRow, Key
 class Judge:
     """The rules of one turn and the calls that it made.
 
-    `tools` are the names of the tools that it may call, `last_ms` when rules with times saw them used last. `calls` are
-    in order, by their keys. `said` are the steps with words in their decision, `compactions` the steps that room was
-    made for.
+    `tools` are the names of the tools that it may call, `last_ms` when rules with times saw them used last. `trust` is
+    read before a call is judged, if a rule needs it. `calls` are in order, by their keys. `said` are the steps with
+    words in their decision, `compactions` the steps that room was made for.
     """
 
     now_ms: Callable[[], int]
@@ -33,6 +34,7 @@ class Judge:
     detectors: DetectorSettings = field(default_factory=DetectorSettings)
     tools: Sequence[str] = ()
     last_ms: Mapping[str, int] = field(default_factory=dict)
+    trust: TrustLevel = TrustLevel.SOURCE
     calls: dict[Key, JudgedCall] = field(default_factory=dict)
     said: set[int] = field(default_factory=set)
     compactions: list[int] = field(default_factory=list)
@@ -62,6 +64,7 @@ class Judge:
             step=step,
             last_ms=self.last_ms,
             now_ms=self.now_ms(),
+            trust=self.trust,
         )
 
     def offer(self, specs: Sequence[ToolSpec], step: int) -> Offer:

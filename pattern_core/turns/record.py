@@ -55,7 +55,7 @@ from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import InboxRow, Started
 from pattern_db.journal.usage import UsageRow
-from pattern_db.tables import messages
+from pattern_db.tables import messages, outbox
 from pattern_db.tables.messages import PARTIAL, MessageRow
 
 T = TypeVar("T")
@@ -498,10 +498,9 @@ class Record:
         cut_off: DeadAttempt | None = None,
         streamed: Sequence[Part] = (),
     ) -> None:
-        """T8: end the turn. `closed` are results for calls without one, so that every call has a result.
-
-        `cut_off` is the call of the open step, if there is one, and `streamed` the part of its answer that clients saw:
-        it is stored as a partial message.
+        """T8: end the turn. `closed` are results for calls without one, so that every call has a result. `cut_off` is
+        the call of the open step, if there is one, and `streamed` the part of its answer that clients saw: it is stored
+        as a partial message.
         """
         now, rows, added = self.journal.now(), UnitOfWork(), list[Message]()
         if cut_off is not None:
@@ -525,6 +524,8 @@ class Record:
             rows.store(budgets.let_go_of_turn, self.key)
         if ending.discards:
             rows.store(messages.discard_batch, self.agent.id, self.batch_id)
+        if ending.undelivered is not None:
+            rows.store(outbox.add, ending.undelivered)
         before = rows.drafts
 
         def store_end(connection: Connection) -> None:
@@ -537,10 +538,9 @@ class Record:
         self.status = status
         for message in added:
             self.history.append(message)
-        seconds = self.journal.seconds_since(self.began_ms)
-        self.journal.meters.turn_ended(status, seconds)
-        end = rows.drafts[-1]
-        self.journal.log_end(self.id, self.agent.id, end, steps=self.step, model=self.model, seconds=seconds)
+        took_s = self.journal.seconds_since(self.began_ms)
+        self.journal.meters.turn_ended(status, took_s)
+        self.journal.log_end(self.id, self.agent.id, rows.drafts[-1], steps=self.step, model=self.model, seconds=took_s)
 
     # Rows
 

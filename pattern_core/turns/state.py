@@ -12,18 +12,20 @@ from pattern_core.prompts.build import Prompt
 from pattern_core.turns.admission import ROLLED_BACK
 from pattern_db.enums import EffectStatus
 from pattern_db.journal.steps import EffectRow
+from pattern_db.tables.outbox import OutboxRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """How a turn ends: a terminal `TurnStatus` value and, unless it completed, `{"code", "message"}`.
 
-    `discards`: its messages leave the conversation.
+    `discards`: its messages leave the conversation. `undelivered`: its message, if that is to be delivered again.
     """
 
     status: str
     error: Mapping[str, object] | None = None
     discards: bool = False
+    undelivered: OutboxRow | None = None
 
 
 COMPLETED = Ending(status="completed")

@@ -166,6 +166,19 @@ def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None
     return _TURNS.first(connection, "WHERE idempotency = ?", (idempotency,))
 
 
+def origins(connection: Connection, key: int) -> list[tuple[str, bool]]:
+    """Return who sent the message of a turn, those that joined it and those of the turns that led to them, each with
+    whether another turn led to it.
+    """
+    found = connection.execute(
+        "WITH RECURSIVE chain(key) AS (SELECT ?1 UNION SELECT t.parent_turn FROM turn AS t JOIN chain USING (key)"
+        " WHERE t.parent_turn IS NOT NULL UNION SELECT t.key FROM turn AS t JOIN chain ON t.joined_turn = chain.key)"
+        " SELECT DISTINCT sender, parent_turn IS NOT NULL FROM turn JOIN chain USING (key)",
+        (key,),
+    )
+    return [(sender, is_led_to == 1) for sender, is_led_to in found]
+
+
 def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
     """Return the agent's turn to continue, if any: the running one, else the first waiting one with all questions
     answered, or with a request to stop. An agent runs one at a time.
@@ -359,6 +372,15 @@ def put_message(
 def first_message(connection: Connection, agent_id: str) -> InboxRow | None:
     """Return the next message: highest priority first, then in order of acceptance."""
     return _INBOX.first(connection, "WHERE agent_id = ? ORDER BY priority DESC, turn LIMIT 1", (agent_id,))
+
+
+def message_of(connection: Connection, turn: int) -> InboxRow:
+    """Return the message of a queued turn.
+
+    Raises:
+        RowNotFound: it is not in the inbox any more.
+    """
+    return _INBOX.one(connection, "WHERE turn = ?", (turn,), f"message of turn {turn}")
 
 
 def steering_messages(connection: Connection, agent_id: str) -> list[InboxRow]:

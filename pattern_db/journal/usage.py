@@ -76,6 +76,7 @@ class Grouping(StrEnum):
     AGENT = "agent"
     MODEL = "model"
     TURN = "turn"
+    CAUSE = "cause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +93,10 @@ class UsageFilter:
 
 @dataclass(frozen=True, slots=True)
 class UsageLine:
-    """The sum over the calls of one day, agent, model or turn.
+    """The sum over the calls of one day, agent, model, turn or cause.
 
-    `key` is the day, the agent's id, `provider/model` or the turn's id; `name` an agent's name while it exists.
+    `key` is the day, the agent's id, `provider/model`, the turn's id or the cause; `name` an agent's name while it
+    exists.
     `cost_microdollars` does not include the `unpriced_calls`, which have no known price.
     """
 
@@ -125,6 +127,15 @@ _COUNTED = (  # columns of `usage_day`, as in `UsageLine`
     *("cache_write_tokens", "reasoning_tokens", "cost_microdollars"),
 )
 _OF_DAYS = ", ".join(f"coalesce(sum({column}), 0)" for column in _COUNTED)
+# Who or what the first turn of the chain was for: a heartbeat's turns are its own, also those of a group that it asks.
+_ROOT_CAUSE = (
+    "(WITH RECURSIVE up(parent, sender, is_group) AS (SELECT parent_turn, sender, group_id IS NOT NULL FROM turn"
+    " WHERE key = usage.turn UNION ALL SELECT t.parent_turn, t.sender, up.is_group OR t.group_id IS NOT NULL"
+    " FROM turn AS t JOIN up ON t.key = up.parent) SELECT CASE WHEN sender = 'system:heartbeat' THEN 'heartbeat'"
+    " WHEN sender = 'system' THEN 'schedule' WHEN is_group THEN 'group' WHEN sender LIKE 'agent:%' THEN 'unknown'"
+    " ELSE 'person' END FROM up WHERE parent IS NULL)"
+)
+_CAUSE = f"iif(purpose = 'summary', 'summary', coalesce({_ROOT_CAUSE}, 'unknown'))"
 _NAME = "(SELECT name FROM agents WHERE id = agent_id)"
 _ADD_TO_DAY = (
     f"INSERT INTO usage_day (day, agent_id, group_id, provider, model, {', '.join(_COUNTED)})"
@@ -184,7 +195,7 @@ def total(connection: Connection, which: UsageFilter) -> UsageLine:
 def lines(
     connection: Connection, which: UsageFilter, by: Grouping, *, limit: int, after: str | None = None
 ) -> list[UsageLine]:
-    """Return a line per day (newest first), agent, model (by key) or turn (newest first); those after the key
+    """Return a line per day (newest first), agent, model, cause (by key) or turn (newest first); those after the key
     `after`.
     """
     table, sums = _source(which, by)
@@ -214,13 +225,14 @@ _KEYS = {
     Grouping.AGENT: ("agent_id", "ASC", ">"),
     Grouping.MODEL: ("provider || '/' || model", "ASC", ">"),
     Grouping.TURN: ("turn", "DESC", "<"),
+    Grouping.CAUSE: (_CAUSE, "ASC", ">"),
 }
 
 
 def _source(which: UsageFilter, by: Grouping | None) -> tuple[str, str]:
     """Return the cheapest table for the query, and its sums."""
     whole_days = all(bound is None or bound.endswith(_MIDNIGHT) for bound in (which.since, which.until))
-    if whole_days and which.turn is None and by is not Grouping.TURN:
+    if whole_days and which.turn is None and by not in (Grouping.TURN, Grouping.CAUSE):
         return "usage_day", _OF_DAYS
     return "usage", _OF_CALLS
 

@@ -196,8 +196,8 @@ def changes(connection: Connection, row: ScheduleRow, since: int, labels: Sequen
     """
     owner = row.agent_id or row.group_id or ""
     counts: tuple[int, int, int, int, int] = connection.execute(
-        "SELECT coalesce(max(key), ?1), count(*) FILTER (WHERE sender <> 'system'), count(*) FILTER (WHERE"
-        " sender <> 'system' AND (agent_id = ?2 OR group_id = ?2 OR agent_id IN"
+        "SELECT coalesce(max(key), ?1), count(*) FILTER (WHERE sender NOT LIKE 'system%'), count(*) FILTER"
+        " (WHERE sender NOT LIKE 'system%' AND (agent_id = ?2 OR group_id = ?2 OR agent_id IN"
         " (SELECT agent_id FROM group_members WHERE group_id = ?2))), (SELECT"
         " coalesce(sum(input_tokens + output_tokens), 0) FROM usage WHERE turn > ?1),"
         " count(*) FILTER (WHERE status = 'failed') FROM turn WHERE key > ?1",

@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "rule": Entry("pattern_server.cli.rules", "Rules that limit or order tool calls: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
         "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),
+        "inbox": Entry("pattern_server.cli.inbox", "Messages that could not be delivered: list, retry, discard."),
         "why": Entry("pattern_server.cli.turns", "Show the prompt of a turn, part by part."),
         "memory": Entry("pattern_server.cli.memory", "Memory blocks: list, show, edit, history, undo …"),
         "folder": Entry("pattern_server.cli.folders", "Files that agents may read: create, add, attach …"),

@@ -65,7 +65,7 @@ async def show(home: Home, output: Output, turn_id: str) -> None:
             "status": found["status"],
             "error": None if error is None else error.get("message"),
             "waits for": found["approvals"] or None,
-            "sender": found["sender"],
+            "sender": f"{found['sender']} ({found['trust']})",
             "started": when(found["started_at"] or found["created_at"]),
             "ended": when(found["ended_at"]) or None,
             "steps": found["steps"],

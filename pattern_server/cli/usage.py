@@ -9,6 +9,7 @@ import click
 
 from pattern_core.budgets.budget import dollars, microdollars, shown_amount
 from pattern_db.journal.budgets import Unit
+from pattern_db.journal.usage import Grouping
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, PlainGroup, in_constellation
 from pattern_server.cli.names import AGENT, TURN, people
@@ -19,7 +20,7 @@ BUDGET_COLUMNS = ("id", "amount", "spent?", "left?", "for?", "per?", "resets=res
 
 
 @click.command("usage", epilog="Example: pattern usage --by agent --since 2026-11-01")
-@click.option("--by", type=click.Choice(["day", "agent", "model", "turn"]), default="day", help="Group by this.")
+@click.option("--by", type=click.Choice([one.value for one in Grouping]), default="day", help="Group by this.")
 @click.option("-a", "--agent", metavar="NAME", type=AGENT, help="Only this agent's calls.")
 @click.option("--turn", metavar="ID", type=TURN, help="Only this turn's calls and those of turns that it started.")
 @click.option("--since", metavar="TIME", help="From this date (UTC) or RFC 3339 time.")

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from pattern_core.testing import StoppedClock
-from pattern_core.timers import LOOK_S
+from pattern_core.timers import LOOK_S, sleep_until
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
 from pattern_db.errors import RowConflict
@@ -101,3 +101,13 @@ async def test_what_is_not_stored_fires_again(autojump_clock: trio.testing.MockC
         await here.put("one", 0)
         await here.pass_time(1)
         assert here.fired == ["one"]
+
+
+async def test_sleep_ends_at_the_time_or_when_something_changed(autojump_clock: trio.testing.MockClock) -> None:
+    clock, changed = StoppedClock(), trio.Event()
+    await sleep_until(iso(clock.now_ms()), clock, changed)
+    with trio.move_on_after(2 * LOOK_S) as patience:
+        await sleep_until(iso(clock.now_ms() + 1_000), clock, changed)
+    assert patience.cancelled_caught
+    changed.set()
+    await sleep_until(None, clock, changed)

@@ -15,6 +15,7 @@ from pattern_core.models.model import Usage
 from pattern_core.runtime import Meters
 from pattern_core.testing.model import NO_USAGE, Answer, Paced, calls, says
 from pattern_server.metrics import NAMES_MAX, Metrics
+from tests.pattern_core.schedule.rig import HOUR_S, scheduled
 from tests.support import note, running
 
 STATES = {"awake": 2, "quarantined": 1}
@@ -64,6 +65,20 @@ def test_what_is_reported_is_counted() -> None:
     assert found["pattern_tool_calls_total done search"] == 1
     assert found["pattern_commits_total"] == 1
     assert found["pattern_agents_working"] == 1
+
+
+async def test_occurrences_of_schedules_are_counted_with_their_lateness() -> None:
+    metrics = Metrics()
+    async with scheduled(meters=metrics) as here:
+        await here.schedule({"every": float(HOUR_S), "missed": "last"})
+        await here.schedule({"every": 2.0 * HOUR_S, "when": [{"kind": "inbox"}]}, name="heartbeat")
+        await here.pass_time(HOUR_S + 3)
+        assert samples(metrics)["pattern_schedule_late_seconds_sum"] == 3
+        await here.pass_time(4 * HOUR_S)
+        found = samples(metrics)
+        counted = {name.split()[1]: found[name] for name in found if "occurrences_total" in name}
+        assert counted == {"fired": 2, "missed": 3 + 1, "skipped": 1}
+        assert found["pattern_schedule_late_seconds_count"] == 3
 
 
 async def test_a_turn_is_counted_as_it_goes() -> None:

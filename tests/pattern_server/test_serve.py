@@ -314,6 +314,13 @@ def test_a_standard_error_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatc
     logging.getLogger("theirs").error("unheard")
 
 
+async def due_in_metrics(url: str) -> list[float]:
+    """When the next timer is due, as the metrics say."""
+    async with httpx2.AsyncClient() as client:
+        lines = (await client.get(f"{url}/metrics")).text.splitlines()
+    return [float(line.split()[1]) for line in lines if line.startswith("pattern_next_due_timestamp_seconds ")]
+
+
 async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Path) -> None:
     config = config_for(alone, bootstrap_token=GIVEN)
     due = datetime.now(UTC) + timedelta(seconds=2)
@@ -322,6 +329,7 @@ async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Pat
         await made(client)
         body = {"name": "soon", "agent": "ada", "message": "Now.", "at": at}
         assert (await client.post("/constellations/home/schedules", json=body)).status_code == 201
+        assert await due_in_metrics(ready.url) == [pytest.approx(due.timestamp(), abs=0.001)]
     registry = config.data_dir / "global.db"
     with closing(open_connection(registry)) as connection:
         stored = connection.execute("SELECT next_due_at FROM constellations").get
@@ -329,7 +337,9 @@ async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Pat
     provider = ScriptedProvider([says("Yes?")])
     async with running(config, provider) as ready, client_of(ready.url, GIVEN) as client:
         assert (await client.get("/constellations/home")).json()["state"] == "parked"
+        assert await due_in_metrics(ready.url) == [pytest.approx(due.timestamp(), abs=0.001)]
         await until(lambda: provider.requests)
+        assert await due_in_metrics(ready.url) == []
         late_s = (datetime.now(UTC) - due).total_seconds()
         assert 0 <= late_s < 2
         [occurred] = (await client.get("/constellations/home/schedules/soon/occurrences")).json()["items"]

@@ -207,7 +207,7 @@ async def send(
     It is a turn of the group, and its members' turns are its own: the events of the stream name them. Everything else
     is as for a message to an agent.
     """
-    incoming = incoming_of(body, "", home.caller.author, idempotency_key)
+    incoming = incoming_of(body, "", home.caller.sender, idempotency_key)
     return await deliver(home, lambda constellation: constellation.submit_to_group(g, incoming), accept, prefer)
 
 

@@ -143,7 +143,7 @@ async def send(
     the turn when it has ended or waits for a person. A request repeated with the same `Idempotency-Key` returns the
     same turn.
     """
-    incoming = incoming_of(body, a, home.caller.author, idempotency_key)
+    incoming = incoming_of(body, a, home.caller.sender, idempotency_key)
     return await deliver(home, lambda constellation: constellation.submit(incoming), accept, prefer)
 
 

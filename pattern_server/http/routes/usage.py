@@ -1,4 +1,4 @@
-"""Usage of model calls (tokens and cost) by day, agent, model or turn; and budgets."""
+"""Usage of model calls (tokens and cost) by day, agent, model, turn or cause; and budgets."""
 
 from __future__ import annotations
 

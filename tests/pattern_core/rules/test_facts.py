@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pattern_core.rules.facts import RESULT_CHARS_MAX, JudgedCall, calls_of, read
+from pattern_core.rules.facts import RESULT_CHARS_MAX, JudgedCall, calls_of, read, trust
 from pattern_db import template
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import EffectStatus, Role
+from pattern_db.enums import EffectStatus, Role, TrustLevel
 from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import NewTurn
@@ -105,3 +107,56 @@ def test_repetitions_have_equal_outcomes() -> None:
     assert first.outcome == replace(first, arguments={"y": [2], "x": 1}).outcome
     for other in ({"arguments": {"x": 2, "y": [2]}}, {"status": "error"}, {"result": "good"}):
         assert first.outcome != replace(first, **other).outcome
+
+
+SENDERS = {
+    "user:u": "partner",
+    "system": "partner",
+    "system:heartbeat": "agent",
+    "agent:agt_bob": "agent",
+    "conversant:u": "conversant",
+    "system:new": "source",
+    "source:feed": "source",
+    "": "source",
+}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(SENDERS)), st.none() | st.integers(0, 5), st.none() | st.integers(0, 5)),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_a_turn_is_trusted_as_the_least_trusted_of_those_who_led_to_it(
+    said: list[tuple[str, int | None, int | None]],
+) -> None:
+    connection = template.in_memory(migrations_of("constellation"), now=NOW)
+    agents.create(connection, make_agent("ada"))
+    keys, led, joins = list[int](), list[int | None](), list[int | None]()
+    for number, (sender, parent, joined) in enumerate(said):
+        led.append(None if parent is None or parent >= number else parent)
+        joins.append(None if joined is None or joined >= number else joined)
+        asked_by = None if led[-1] is None else keys[led[-1] or 0]
+        new = NewTurn("agt_ada", f"turn_{number}", sender, 1, NOW, asked_by)
+        keys.append(turns.insert(connection, new))
+        if joins[-1] is not None:
+            turns.join(connection, keys[-1], keys[joins[-1] or 0], ended_at=NOW)
+
+    def reached(number: int) -> set[int]:
+        found, left = set[int](), [number]
+        while left:
+            found.add(one := left.pop())
+            parent = led[one]
+            left += [other for other, joined in enumerate(joins) if joined == one and other not in found]
+            left += [] if parent is None or parent in found else [parent]
+        return found
+
+    for number, key in enumerate(keys):
+        levels = {
+            "source" if said[one][0].startswith("agent") and led[one] is None else SENDERS[said[one][0]]
+            for one in reached(number)
+        }
+        assert trust(connection, key) == max(levels, key=[*TrustLevel].index)
+    assert trust(connection, 99) is TrustLevel.SOURCE
+    connection.close()

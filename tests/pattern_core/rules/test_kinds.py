@@ -10,7 +10,7 @@ from pattern_core.rules.facts import JudgedCall
 from pattern_core.rules.kinds import KINDS
 from pattern_core.rules.rule import RequestedCall, ToolRule, sentence
 from pattern_core.rules.ruleset import RuleSet
-from pattern_db.enums import EffectStatus
+from pattern_db.enums import EffectStatus, TrustLevel
 from tests.pattern_core.rules.moments import after, call, ran, rules, spec, under, verdict
 
 # Each kind as it is stored, with all its fields but the tool where it is `a`, and its line in the prompt.
@@ -54,6 +54,7 @@ OURS: tuple[tuple[dict[str, Any], str], ...] = (
         {"type": "requires_consent", "scope": "mail"},
         "A person must agree to each call of `a` (mail); you wait for the answer.",
     ),
+    ({"type": "requires_trust", "levels": ["partner", "agent"]}, "Call `a` only if you act for a partner or agent."),
     ({"type": "allowed_operations", "operations": ["read"], "parameter": "mode"}, "With `a` you may only do: read."),
     ({"type": "needed"}, "`a` must stay available: other parts rely on it."),
 )
@@ -266,3 +267,12 @@ def test_rules_are_judged_by_rank() -> None:
         {"tool": "a", "type": "max_calls", "count": 8, "priority": 0},
     )
     assert [rule.to_json()["count"] for rule in given.ordered] == [9, 2, 3, 1, 0, 8]
+
+
+@pytest.mark.parametrize("trust", TrustLevel)
+def test_trust_is_required_and_nobody_known_has_none(trust: TrustLevel) -> None:
+    given = rules({"tool": "a", "type": "requires_trust"}, {"tool": "b", "type": "requires_trust", "levels": ["agent"]})
+    assert (verdict(given, after(trust=trust), "a")[0] == "run") == (trust is TrustLevel.PARTNER)
+    assert (verdict(given, after(trust=trust), "b")[0] == "run") == (trust is TrustLevel.AGENT)
+    assert verdict(given, after(), "a") == ("refuse", "it may be called only for a partner, not for a source.")
+    assert verdict(given, after(), "c")[0] == "run"

@@ -69,7 +69,7 @@ async def found(database: Database, name: str = "daily") -> list[tuple[object, .
 
 async def turns_of(database: Database) -> int:
     """How many turns the system asked for."""
-    [(count,)] = await database.read(rows, "SELECT count(*) FROM turn WHERE sender = 'system'")
+    [(count,)] = await database.read(rows, "SELECT count(*) FROM turn WHERE sender LIKE 'system%'")
     assert isinstance(count, int)
     return count
 

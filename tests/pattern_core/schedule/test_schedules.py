@@ -8,12 +8,17 @@ import pytest
 import trio.testing
 
 from pattern_core.approvals import ApprovalAnswer
+from pattern_core.budgets.usage import UsageQuestion
 from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.groups.group import MemberSpec
 from pattern_core.schedule.plan import ScheduleCondition, SchedulePlan, plan_of
+from pattern_core.turns.admission import IncomingMessage
 from pattern_db.enums import AgentStatus, ApprovalStatus, ScheduleStatus
+from pattern_db.journal import usage
+from pattern_db.journal.usage import Grouping, UsageRow
 from pattern_db.tables import timers
 from tests.pattern_core.schedule.rig import HOUR_S, down, scheduled, turns_of
-from tests.support import USER, rows
+from tests.support import START, USER, rows
 
 HOURLY = {"every": float(HOUR_S)}
 DAY_S = 24 * HOUR_S
@@ -241,3 +246,40 @@ async def test_what_cannot_be_is_refused(plan: dict[str, Any], says: str) -> Non
         await here.schedule(HOURLY)
         with pytest.raises(Conflict, match="name 'daily' is taken"):
             await here.schedule(HOURLY)
+
+
+async def test_usage_by_cause_follows_the_chain_to_who_or_what_began_it() -> None:
+    async with scheduled() as here:
+        world, schedules = here.running, here.running.constellation.schedules
+        bob = await world.agent("bob")
+        desk = await world.constellation.groups.create(
+            name="desk", pattern_type="parallel", members=[MemberSpec("ada"), MemberSpec("bob")]
+        )
+        heartbeat = {"every": 3.0 * HOUR_S, "when": [{"kind": "activity"}]}
+        await here.schedule({"every": 2.0 * HOUR_S}, target="bob")
+        await schedules.create(name="own work", target=desk, message="Look around.", plan=heartbeat)
+        await world.say("hello")
+        parent = (await world.constellation.turn(await world.submit("ask bob"))).key
+        await world.wait(await world.submit("asked", "bob", sender="agent:agt_ada", parent_turn=parent))
+        await world.wait(await world.submit("asked", "bob", sender="agent:agt_gone"))
+        incoming = IncomingMessage(agent_id="", content="hello", sender=USER)
+        await world.wait((await world.constellation.submit_to_group("desk", incoming)).turn_id)
+        await here.pass_time(3 * HOUR_S)
+        await world.database.write(usage.add, _summary_of(bob.id))
+
+        async def calls(agent_id: str | None = None) -> dict[str, int]:
+            question = UsageQuestion(by=Grouping.CAUSE, agent_id=agent_id)
+            total, lines = await world.constellation.budgets.report(question)
+            assert total.calls == sum(line.calls for line in lines)
+            return {line.key: line.calls for line in lines}
+
+        assert await calls() == {"group": 2, "heartbeat": 2, "person": 3, "schedule": 1, "summary": 1, "unknown": 1}
+        assert await calls(agent_id=bob.id) == {
+            "group": 1, "heartbeat": 1, "person": 1, "schedule": 1, "summary": 1, "unknown": 1,
+        }  # fmt: skip
+        await world.constellation.delete_agent("bob")
+        assert await calls(agent_id=bob.id) == {"summary": 1, "unknown": 5}
+
+
+def _summary_of(agent_id: str) -> UsageRow:
+    return UsageRow(None, 0, 1, agent_id, "script", "script-1", START, 5, 5, purpose="summary")

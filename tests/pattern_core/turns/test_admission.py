@@ -183,3 +183,21 @@ def test_a_message_may_be_sent_to_a_name_and_leave_its_policy_to_the_agent() -> 
     steered = replace(ada, config={"message_policy": "steer"})
     assert arrival(HELLO, steered).incoming.policy == "steer"
     assert arrival(replace(HELLO, policy="reject"), steered).incoming.policy == "reject"
+
+
+def test_a_message_that_waits_in_the_outbox_comes_back_whole(db: Connection) -> None:
+    picture = image_of_bytes(b"\x89PNG\r\n\x1a\n" + b"0" * 20, None)
+    sent = replace(HELLO, parts=(Text(text="hello"), picture), source="feed", source_metadata={"n": 1}, depth=2)
+    for attempts in (1, 2):
+        accept(db, sent, f"turn_{attempts}")
+        turn = turns.by_id(db, f"turn_{attempts}")
+        payload = json.loads(turns.message_of(db, turn.key).payload)
+        row = admission.undelivered(turn, payload, error="down", now=START)
+        assert (row.target, row.attempts, row.status) == ("agent:agent_ada", attempts, "pending")
+        back = admission.again(row)
+        images = [image.digest for image in back.images]
+        assert images == [picture.digest]
+        about = {"n": 1, admission.REDELIVERY: attempts}
+        assert replace(back, parts=sent.parts) == replace(sent, source_metadata=about, policy="enqueue")
+        assert admission.undelivered(turn, payload, error="down", now=START, is_final=True).status == "dead"
+        sent = replace(back, parts=sent.parts)

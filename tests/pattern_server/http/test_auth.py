@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 
+from pattern_core.testing.model import ScriptedProvider, calls, says
 from pattern_db.tables import users
 from pattern_server.http.app import api_routes
 from tests.pattern_server.place import API, Place, client_of
@@ -30,6 +31,7 @@ BODIES: dict[str, Any] = {
     "PATCH /constellations/{c}/groups/{g}": {"description": "other"},
     "POST /constellations/{c}/groups/{g}/members": {"agent_id": "ada"},
     "POST /constellations/{c}/schedules": {"name": "often", "agent": "ada", "message": "Hello", "every": 3600},
+    "POST /constellations/{c}/inbox/{m}/retry": {},
     "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
     "POST /constellations/{c}/groups/{g}/messages": {"content": "Hello"},
     "POST /constellations/{c}/folders": {"name": "papers"},
@@ -207,3 +209,28 @@ async def test_a_token_makes_others_that_may_no_more(place: Place) -> None:
     writer = await place.stack.enter_async_context(client_of(place.url, weak["token"]))
     strong = (await place.admin.post("/tokens", json={"scopes": ["admin"]})).json()["id"]
     assert (await writer.delete(f"/tokens/{strong}")).status_code == 403
+
+
+async def test_who_may_only_chat_is_trusted_less_and_so_is_what_comes_of_it(
+    place: Place, scripted: ScriptedProvider
+) -> None:
+    partner, guest = await place.client("mia"), await place.client("mia", "chat")
+    await partner.post("/constellations", json={"name": "shop"})
+    rules = [{"tool": "archive", "type": "requires_trust"}]
+    made = await partner.post("/constellations/shop/agents", json={"name": "ada", "tool_rules": rules})
+    assert made.status_code == 201, made.text
+    shown = list[tuple[str, str, str]]()
+    for client in (guest, partner):
+        scripted._script = iter([calls("archive", {"text": "The key is under the mat."}), says("Done.")])
+        answer = await client.post("/constellations/shop/agents/ada/messages", json={"content": "Keep it."})
+        turn = answer.json()
+        [result] = [one["content"] for one in turn["messages"] if one["role"] == "tool"]
+        shown.append((turn["sender"].partition(":")[0], turn["trust"], result))
+    [(*low, refused), (*high, kept)] = shown
+    assert (low, high) == (["conversant", "conversant"], ["user", "partner"])
+    assert refused == "Not run: it may be called only for a partner, not for a conversant."
+    assert "Not run" not in kept
+    listed = (await partner.get("/constellations/shop/turns")).json()["items"]
+    assert [one["trust"] for one in listed] == ["partner", "conversant"]
+    about = (await partner.get("/constellations/shop/usage?by=cause")).json()
+    assert [(one["key"], one["calls"]) for one in about["items"]] == [("person", 4)]

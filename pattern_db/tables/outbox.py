@@ -1,0 +1,139 @@
+"""The outbox: what is to be delivered by itself, and tried again until it is, or a person decides about it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pattern_db.columns import to_json
+from pattern_db.connection import Connection, Table
+from pattern_db.enums import DeliveryStatus
+from pattern_db.errors import RowConflict
+from pattern_db.tables import timers
+
+KEPT = {DeliveryStatus.DELIVERED: 1_000, DeliveryStatus.DEAD: 10_000}  # newest rows of each kind of target
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """Something to deliver. `id` is the name by which a receiver knows it again; `target` is `webhook:{id}`,
+    `agent:{id}` or `group:{id}`, and `payload` JSON text that its kind understands. `turn` is the turn that led to it.
+    """
+
+    id: str
+    target: str
+    payload: str
+    next_at: str
+    created_at: str
+    turn: int | None = None
+    status: DeliveryStatus = DeliveryStatus.PENDING
+    attempts: int = 0
+    last_error: str | None = None
+    delivered_at: str | None = None
+
+
+_OUTBOX = Table("outbox", OutboxRow, types={"status": DeliveryStatus})
+_FIRST = "SELECT min(next_at) FROM outbox WHERE status = 'pending'"
+
+
+def add(connection: Connection, row: OutboxRow) -> None:
+    """Add a row."""
+    _OUTBOX.insert(connection, [row])
+    _trim(connection, row.target, row.status)
+
+
+def due(connection: Connection, now: str, busy: Collection[str], limit: int) -> tuple[list[OutboxRow], str | None]:
+    """Return the first row that is due of each target that is not busy, at most `limit`, and when the next one is."""
+    rows = _OUTBOX.select(
+        connection,
+        "WHERE id IN (SELECT substr(min(next_at || id), 25) FROM outbox WHERE status = 'pending' AND next_at <= ?1"
+        " AND target NOT IN (SELECT value FROM json_each(?2)) GROUP BY target) ORDER BY next_at, id LIMIT ?3",
+        (now, to_json(list(busy)), limit),
+    )
+    upcoming: str | None = connection.execute(f"{_FIRST} AND next_at > ?", (now,)).get
+    return rows, upcoming
+
+
+def first_due(connection: Connection) -> str | None:
+    """Return when the constellation has something to do by itself next, a timer or a delivery; None for never."""
+    waiting: str | None = connection.execute(_FIRST).get
+    return min((one for one in (waiting, timers.first_due(connection)) if one is not None), default=None)
+
+
+def get(connection: Connection, row_id: str) -> OutboxRow:
+    """Return the row with this id.
+
+    Raises:
+        RowNotFound: there is none.
+    """
+    return _OUTBOX.one(connection, "WHERE id = ?", (row_id,), f"delivery {row_id}")
+
+
+def newest(
+    connection: Connection,
+    kinds: str,
+    limit: int,
+    *,
+    statuses: Collection[DeliveryStatus] = tuple(DeliveryStatus),
+    before: str | None = None,
+) -> list[OutboxRow]:
+    """Return rows with a target like `kinds` (as of GLOB) and one of these statuses, newest first; those older than the
+    id `before`.
+    """
+    return _OUTBOX.select(
+        connection,
+        "WHERE target GLOB ?1 AND status IN (SELECT value FROM json_each(?2)) AND (?3 IS NULL OR (created_at, id) <"
+        " (SELECT created_at, id FROM outbox WHERE id = ?3)) ORDER BY created_at DESC, id DESC LIMIT ?4",
+        (kinds, to_json(list(statuses)), before, limit),
+    )
+
+
+def count_pending(connection: Connection) -> int:
+    """Return how many rows wait."""
+    found: int = connection.execute("SELECT count(*) FROM outbox WHERE status = 'pending'").get
+    return found
+
+
+def delivered(connection: Connection, row: OutboxRow, now: str) -> None:
+    """Note that a row was delivered; old ones are deleted.
+
+    Raises:
+        RowConflict: it was delivered or deleted since it was read.
+    """
+    connection.execute(
+        "UPDATE outbox SET status = 'delivered', attempts = attempts + 1, delivered_at = ?, last_error = NULL"
+        " WHERE id = ? AND status <> 'delivered'",
+        (now, row.id),
+    )
+    if connection.changes() != 1:
+        raise RowConflict(f"the delivery {row.id} was made or discarded by another request")
+    _trim(connection, row.target, DeliveryStatus.DELIVERED)
+
+
+def failed(connection: Connection, row: OutboxRow, error: str, next_at: str | None) -> None:
+    """Note that an attempt failed; it is made again at `next_at`, or None: only if a person wants it."""
+    connection.execute(
+        "UPDATE outbox SET attempts = attempts + 1, last_error = ?1, status = iif(?2 IS NULL, 'dead', 'pending'),"
+        " next_at = coalesce(?2, next_at) WHERE id = ?3 AND status <> 'delivered'",
+        (error, next_at, row.id),
+    )
+    if next_at is None:
+        _trim(connection, row.target, DeliveryStatus.DEAD)
+
+
+def discard(connection: Connection, row_id: str) -> None:
+    """Delete a row.
+
+    Raises:
+        RowNotFound: there is none.
+    """
+    _OUTBOX.delete(connection, "WHERE id = ?", (row_id,), f"delivery {row_id}")
+
+
+def _trim(connection: Connection, target: str, status: DeliveryStatus) -> None:
+    if status is not DeliveryStatus.PENDING:
+        connection.execute(
+            "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE status = ? AND target GLOB ?"
+            " ORDER BY coalesce(delivered_at, created_at) DESC LIMIT -1 OFFSET ?)",
+            (status, f"{target.partition(':')[0]}:*", KEPT[status]),
+        )
