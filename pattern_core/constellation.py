@@ -41,6 +41,7 @@ from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
 from pattern_core.schedule.schedules import Schedules
 from pattern_core.search import SearchRequest, SearchResult, search
+from pattern_core.shared_state import SharedState
 from pattern_core.shell.shell import Shell
 from pattern_core.timers import Timers
 from pattern_core.tools.registry import ToolRegistry
@@ -199,6 +200,7 @@ class Constellation:
         self.sharing = Sharing(self.memory.blocks)
         self.revisions = Revisions(self.memory.blocks)
         self.halt = Halt(storage, current=opened.halt, log=runtime.tools.halts_log)
+        self.state = SharedState(storage)
         web, shell = runtime.tools.web, runtime.tools.shell
         self._toolbox = Toolbox(
             storage=storage,
@@ -207,6 +209,7 @@ class Constellation:
             revisions=self.revisions,
             search=self.search,
             halt=self.halt,
+            state=self.state,
             web=None if web is None else Web(web, clock=clock),
             shell=None if shell is None else Shell(settings=shell, clock=clock, ids=storage.ids),
         )

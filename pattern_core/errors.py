@@ -4,7 +4,8 @@ PatternError
 ├── InvalidInput            the caller's input is invalid
 ├── NotFound                does not exist (or is not yours)
 ├── Conflict                another writer was first
-│   └── IdempotencyMismatch the key was used for another request
+│   ├── IdempotencyMismatch the key was used for another request
+│   └── VersionMismatch     the object has another version than the change is based on
 ├── PermissionDenied        the block, the tool or the role forbids it
 ├── Overloaded              a named bound is reached; nothing was accepted
 ├── Unavailable             the constellation cannot work now (quarantine, drain)
@@ -62,6 +63,13 @@ class IdempotencyMismatch(Conflict):
 
     code = "idempotency_mismatch"
     remedy = "Use a new `Idempotency-Key` for each new request."
+
+
+class VersionMismatch(Conflict):
+    """The object is not at the version in `If-Match`, or exists although `If-None-Match` forbids it."""
+
+    code = "version_mismatch"
+    remedy = "Read the object again, apply your change to the new version, and send it with the new `ETag`."
 
 
 class PermissionDenied(PatternError):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pattern_core.memory.sharing import Sharing
     from pattern_core.memory.store import MemoryStore
     from pattern_core.search import SearchRequest, SearchResult
+    from pattern_core.shared_state import SharedState
     from pattern_core.shell.policy import ShellSettings
     from pattern_core.shell.shell import Shell
     from pattern_core.web.policy import WebSettings
@@ -77,6 +78,7 @@ class Toolbox:
     revisions: Revisions
     search: Callable[[SearchRequest], Awaitable[SearchResult]]
     halt: Halt
+    state: SharedState
     web: Web | None = None
     shell: Shell | None = None
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
-from fastapi import Depends, Query
+from fastapi import Depends, Header, Query
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import InvalidInput, VersionMismatch
 
 PAGE_MAX = 500
 BY_VALUE = Field(strict=False)  # for enums, which arrive as their values; strict mode would refuse them
@@ -159,3 +159,45 @@ async def _paging(limit: PageLimit = 100, cursor: Cursor = None) -> Paging:
 
 Paged = Annotated[Paging, Depends(_paging)]
 PagedTexts = Annotated[Paging, Depends(_short_paging)]  # of rows that may be long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """The precondition of a request, on the version of an object."""
+
+    must_exist: bool = False
+    must_be_new: bool = False
+    version: int | None = None
+
+    def check(self, what: str, version: int | None) -> None:
+        """Check the precondition; `version` is that of the object, None if there is none.
+
+        Raises:
+            VersionMismatch: it does not hold.
+        """
+        if version is None and self.must_exist:
+            raise VersionMismatch(f"{what} no longer exists")
+        if version is not None and self.must_be_new:
+            raise VersionMismatch(f"{what} already exists", version=version)
+        if version is not None and self.version not in (None, version):
+            raise VersionMismatch(f"{what} is at version {version}, not {self.version}; read it again", version=version)
+
+
+async def _conditions(
+    if_match: Annotated[str | None, Header(description='The expected version, such as `"3"`, or `*` for any.')] = None,
+    if_none_match: Annotated[str | None, Header(description="`*`: only create it.")] = None,
+) -> Conditions:
+    if if_none_match not in (None, "*"):
+        raise InvalidInput("If-None-Match is invalid; send `*` to change nothing if it exists")
+    version = None if if_match in (None, "*") else _version(str(if_match))
+    return Conditions(must_exist=if_match is not None, must_be_new=if_none_match is not None, version=version)
+
+
+def _version(tag: str) -> int:
+    text = tag.strip().removeprefix("W/").strip('"')
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise InvalidInput('If-Match is invalid; send the version as GET returns it in `ETag`, such as "3"')
+    return int(text)
+
+
+Demanded = Annotated[Conditions, Depends(_conditions)]

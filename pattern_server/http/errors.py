@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from pattern_core.errors import Conflict, PatternError
+from pattern_core.errors import PatternError
 from pattern_db.errors import DatabaseError
 
 MEDIA_TYPE = "application/problem+json"
@@ -63,13 +63,6 @@ STATUS: Mapping[str, int] = {
 RETRY_AFTER_S = 5  # if the error itself has no such value
 
 _OF_STATUS = {404: "not_found", 405: "method_not_allowed", 415: "unsupported_media_type"}
-
-
-class VersionMismatch(Conflict):
-    """The object is not at the version in `If-Match`, or exists although `If-None-Match` forbids it."""
-
-    code = "version_mismatch"
-    remedy = "Read the object again, apply your change to the new version, and send it with the new `ETag`."
 
 
 class TooLarge(PatternError):

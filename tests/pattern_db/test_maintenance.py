@@ -24,7 +24,7 @@ def test_status_of_a_file(tmp_path: Path) -> None:
     shipped = migrations_of("constellation")
     template.create(path, shipped, now=NOW)
     connection = open_connection(path)
-    connection.execute("INSERT INTO coordination_state VALUES ('k', '1', ?, NULL)", (NOW,))
+    connection.execute("INSERT INTO coordination_state (key, value, updated_at) VALUES ('k', '1', ?)", (NOW,))
     status = maintenance.status(connection, shipped)
     assert (status.version, status.newest, status.pending) == (shipped.newest, shipped.newest, ())
     assert status.file_bytes >= path.stat().st_size

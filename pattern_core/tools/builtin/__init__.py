@@ -15,6 +15,8 @@ from pattern_core.tools.builtin.result import result
 from pattern_core.tools.builtin.search import search
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.builtin.shell import shell
+from pattern_core.tools.builtin.state_get import state_get
+from pattern_core.tools.builtin.state_set import state_set
 from pattern_core.tools.builtin.tell import tell
 from pattern_core.tools.builtin.web import web
 from pattern_core.tools.tool import Tool
@@ -34,5 +36,7 @@ BUILTIN: tuple[Tool, ...] = (
     web,
     file_save,
     shell,
+    state_get,
+    state_set,
     emergency_halt,
 )

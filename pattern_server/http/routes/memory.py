@@ -7,13 +7,12 @@ and repair, and the agents that it is shared with.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends, Header, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
-from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.errors import Conflict, InvalidInput, VersionMismatch
 from pattern_core.memory import history as past
 from pattern_core.memory.block import Attribution, BlockRow, Edited
 from pattern_core.memory.damage import repair_block
@@ -31,8 +30,18 @@ from pattern_server.http.blocks import (
     settings_of,
     tagged,
 )
-from pattern_server.http.bodies import BY_VALUE, Items, Page, Paged, RequestModel, answer_of, fields_with, page_of
-from pattern_server.http.errors import VersionMismatch
+from pattern_server.http.bodies import (
+    BY_VALUE,
+    Conditions,
+    Demanded,
+    Items,
+    Page,
+    Paged,
+    RequestModel,
+    answer_of,
+    fields_with,
+    page_of,
+)
 from pattern_server.http.routing import OwnerAccess, Router, ToReadOwned, ToWriteOwned
 
 router = Router(prefix="/constellations/{c}/agents/{a}/memory", tags=["memory"])
@@ -75,49 +84,6 @@ class ShareRequest(RequestModel):
     permission: Annotated[Permission, BY_VALUE] = Permission.READ_ONLY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
-    """The precondition of a request; `version` None means that there must be no block."""
-
-    must_exist: bool = False
-    must_be_new: bool = False
-    version: int | None = None
-
-    def check(self, found: BlockRow | None, label: str) -> None:
-        """Check the precondition.
-
-        Raises:
-            VersionMismatch: it does not hold.
-        """
-        if found is None and self.must_exist:
-            raise VersionMismatch(f"the block {label!r} no longer exists")
-        if found is not None and self.must_be_new:
-            raise VersionMismatch(f"the block {label!r} already exists", version=found.version)
-        if found is not None and self.version not in (None, found.version):
-            raise VersionMismatch(
-                f"the block {label!r} is at version {found.version}, not {self.version}; read it again",
-                version=found.version,
-            )
-
-
-async def _conditions(
-    if_match: Annotated[str | None, Header(description='The expected version, such as `"3"`, or `*` for any.')] = None,
-    if_none_match: Annotated[str | None, Header(description="`*`: only create a new block.")] = None,
-) -> Conditions:
-    if if_none_match not in (None, "*"):
-        raise InvalidInput("If-None-Match is invalid; send `*` to change nothing if the block exists")
-    version = None if if_match in (None, "*") else _version(str(if_match))
-    return Conditions(must_exist=if_match is not None, must_be_new=if_none_match is not None, version=version)
-
-
-def _version(tag: str) -> int:
-    text = tag.strip().removeprefix("W/").strip('"')
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidInput('If-Match is invalid; send the block\'s version as GET returns it in `ETag`, such as "3"')
-    return int(text)
-
-
-Demanded = Annotated[Conditions, Depends(_conditions)]
 AtVersion = Annotated[int | None, Query(ge=0, description="Return the block as it was at this version.")]
 
 
@@ -153,7 +119,7 @@ async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: D
     version are merged.
     """
     found = await find(home.constellation, home.owner, label)
-    demanded.check(found, label)
+    demanded.check(f"the block {label!r}", None if found is None else found.version)
     if found is None:
         response.status_code = 201
         home.locate(response, "agents", home.owner, "memory", label)
@@ -184,7 +150,8 @@ async def delete(label: str, home: ToWriteOwned, demanded: Demanded) -> None:
 
     The agent no longer sees the block. Its history stays in the file.
     """
-    demanded.check(await find(home.constellation, home.owner, label), label)
+    found = await find(home.constellation, home.owner, label)
+    demanded.check(f"the block {label!r}", None if found is None else found.version)
     await home.constellation.memory.delete(home.owner, label, by=_by(home))
 
 

@@ -11,6 +11,7 @@ from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.search import SearchRequest, SearchResult, search
+from pattern_core.shared_state import SharedState
 from pattern_core.tools.tool import Tool, Toolbox, ToolContext
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
@@ -79,6 +80,7 @@ class ToolRig:
             revisions=self.revisions,
             search=self.search,
             halt=cast("Halt", self.halt),  # only tests of emergency_halt need one, and set it
+            state=SharedState(self.rig.storage),
             web=self.web,
             shell=self.shell,
         )

@@ -107,6 +107,8 @@ def test_names_and_attributes() -> None:
         ("web", EffectClass.IDEMPOTENT, True, "auto full", False),
         ("file_save", EffectClass.IDEMPOTENT, True, "", False),
         ("shell", EffectClass.UNSAFE, True, "", False),
+        ("state_get", EffectClass.PURE, True, "", False),
+        ("state_set", EffectClass.LOCAL, False, "", False),
         ("emergency_halt", EffectClass.LOCAL, False, "", False),
     ]
 

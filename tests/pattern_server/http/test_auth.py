@@ -33,6 +33,7 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/schedules": {"name": "often", "agent": "ada", "message": "Hello", "every": 3600},
     "POST /constellations/{c}/inbox/{m}/retry": {},
     "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
+    "PUT /constellations/{c}/state/{key}": {"value": "ada"},
     "POST /constellations/{c}/groups/{g}/messages": {"content": "Hello"},
     "POST /constellations/{c}/folders": {"name": "papers"},
     "PATCH /constellations/{c}/folders/{f}": {"description": "other"},
@@ -50,7 +51,7 @@ BODIES: dict[str, Any] = {
     "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
 }
 # What each row's own constellation holds; any other name in a path stands for something that is not there.
-MADE = {"c", "a", "t", "label"}
+MADE = {"c", "a", "t", "label", "key"}
 WEAKER = {"chat": ["read"], "write": ["chat"], "admin": ["write", "chat"]}
 
 ROUTES = {
@@ -80,14 +81,15 @@ def _absent(row: str) -> set[str]:
 
 
 async def _names(place: Place, number: int) -> dict[str, str]:
-    """A constellation of its own for one row, with an agent, a block and a turn."""
+    """A constellation of its own for one row, with an agent, a block, a turn and a shared value."""
     c = await place.constellation(f"home{number}")
     turn = await place.say("Hello", where=f"home{number}/agents/ada")
-    return {"c": c, "a": "ada", "t": turn.json()["turn_id"], "label": "human"}
+    await place.admin.put(f"/constellations/{c}/state/job", json={"value": 1})
+    return {"c": c, "a": "ada", "t": turn.json()["turn_id"], "label": "human", "key": "job"}
 
 
 async def test_without_a_token_nothing_is_answered(place: Place) -> None:
-    names = {"c": await place.constellation(), "a": "ada", "t": "turn_x", "label": "human"}
+    names = {"c": await place.constellation(), "a": "ada", "t": "turn_x", "label": "human", "key": "job"}
     for headers in ({}, {"Authorization": "Basic abc"}, {"Authorization": "Bearer"}, {"Authorization": "Bearer nope"}):
         async with httpx2.AsyncClient(
             base_url=place.url + API, headers=headers, trust_env=False, timeout=60
