@@ -1,7 +1,8 @@
 """Access control: users, tokens, and the constellation that a name means for a caller.
 
 A token is shown once, when it is created; only its SHA-256 is stored. The secrets have 256 random bits, so a plain
-digest is as hard to invert as a slow one, and costs a microsecond per request.
+digest is as hard to invert as a slow one, and costs a microsecond per request. A sign-in (`sign_in.py`) is a token,
+too: it is used with signed access tokens that name it, and ends as other tokens do.
 
 Scopes include weaker ones: `admin` ⊃ `write` ⊃ `read`, and `chat` ⊃ `read`. An administrator's token with the scope
 `admin` reaches every constellation; all other tokens reach those of their user, and a token for one constellation that
@@ -26,9 +27,10 @@ from pattern_core.runtime import Runtime
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.errors import DatabaseError, RowConflict, RowNotFound
-from pattern_db.tables import constellations, users
+from pattern_db.tables import constellations, sign_ins, users
 from pattern_db.tables.constellations import ConstellationRow
 from pattern_db.tables.users import TokenRow, UserRow
+from pattern_server.credentials import LEEWAY_S, read_access
 from pattern_server.global_database import GlobalDatabase
 
 Scope = Literal["read", "chat", "write", "admin"]
@@ -64,7 +66,7 @@ class Unauthorized(PatternError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """The caller. `scopes` includes implied ones. `constellation_id` is the only constellation of the token,
-    `expires_at` when it expires; None: no restriction.
+    `expires_at` when it (for an access token: its sign-in) expires; None: no restriction.
     """
 
     user_id: str
@@ -100,6 +102,7 @@ class _Known:
     """A token that was looked up, while it is cached."""
 
     principal: Principal
+    expires_at: str | None
     fresh_until: float  # by trio's clock
     touched_ms: int
 
@@ -195,7 +198,7 @@ class Accounts:
             PermissionDenied: the caller is not an administrator and names another user, or the token would have a scope
                 that the caller's lacks, or outlive it.
         """
-        owner = await self._owner(caller, user)
+        owner = await self.user_for(caller, user)
         _check_scopes(scopes, caller)
         expires_at = caller.expires_at if days is None else iso(self._clock.now_ms() + days * DAY_MS)
         if caller.expires_at is not None and str(expires_at) > caller.expires_at:
@@ -238,7 +241,7 @@ class Accounts:
             RowNotFound: there is no such user.
             PermissionDenied: the caller is not an administrator and names another user.
         """
-        owner = await self._owner(caller, user)
+        owner = await self.user_for(caller, user)
         rows = await self.database.read(users.list_tokens, user_id=owner.id)
         return [row for row in rows if caller.constellation_id in (None, row.constellation_id)]
 
@@ -256,7 +259,13 @@ class Accounts:
         _check_scopes(found.scopes, caller)
         await self.revoke_token(token_id)
 
-    async def _owner(self, caller: Principal, user: str | None) -> UserRow:
+    async def user_for(self, caller: Principal, user: str | None) -> UserRow:
+        """Return the caller's user, or any (by id or name) if the caller is an administrator.
+
+        Raises:
+            RowNotFound: there is none.
+            PermissionDenied: the caller is not an administrator and names another user.
+        """
         if user not in (None, caller.user_id, caller.username) and not caller.reaches_all:
             raise PermissionDenied("only an administrator's token may name another user; leave the user out")
         return await self.database.read(users.find, user or caller.user_id)
@@ -268,6 +277,10 @@ class Accounts:
             RowNotFound: there is none.
         """
         await self.database.write(users.revoke_token, token_id, now_text(self._clock))
+        self.forget()
+
+    def forget(self) -> None:
+        """Look up every token again: users or tokens have changed."""
         self._known.clear()
 
     async def disable_user(self, user_id: str, *, disabled: bool = True) -> None:
@@ -278,7 +291,7 @@ class Accounts:
         """
         now = now_text(self._clock)
         await self.database.write(users.set_disabled, user_id, now if disabled else None, now)
-        self._known.clear()
+        self.forget()
 
     async def authenticate(self, secret: str) -> Principal:
         """Return the principal of this token.
@@ -291,26 +304,26 @@ class Accounts:
             return self._local
         known = self._known.get(digest)
         if known is None or known.fresh_until <= trio.current_time():
-            known = await self._look_up(digest)
-        expires_at = known.principal.expires_at
-        if expires_at is not None and expires_at <= now_text(self._clock):
+            known = await self._look_up(secret, digest)
+        if known.expires_at is not None and known.expires_at <= now_text(self._clock):
             raise Unauthorized(f"the token has expired; {MAKE_ONE}")
         self._known.move_to_end(digest)
         await self._touch(known)
         return known.principal
 
-    async def _look_up(self, digest: bytes) -> _Known:
-        found = await self.database.read(_token_and_user, digest)
+    async def _look_up(self, secret: str, digest: bytes) -> _Known:
+        found = await self.database.read(_found, secret, digest, self._clock.now_ms())
         before = self._known.pop(digest, None)
         if found is None:
             raise Unauthorized(f"the token is unknown; {MAKE_ONE}")
-        token, user = found
+        token, user, expires_at = found
         if token.revoked_at is not None:
             raise Unauthorized(f"the token was revoked; {MAKE_ONE}")
         if user.disabled_at is not None:
             raise Unauthorized("the token's user is disabled; ask an administrator")
         fresh_until = trio.current_time() + RECHECK_S
-        known = _Known(_principal(user, token.scopes, token), fresh_until, before.touched_ms if before else 0)
+        principal = _principal(user, token.scopes, token)
+        known = _Known(principal, expires_at, fresh_until, before.touched_ms if before else 0)
         self._known[digest] = known
         while len(self._known) > CACHED_MAX:
             self._known.popitem(last=False)
@@ -410,9 +423,19 @@ def _implied(scopes: Collection[str]) -> frozenset[str]:
     return frozenset().union(*(_IMPLIED.get(scope, frozenset()) for scope in scopes))
 
 
-def _token_and_user(connection: Connection, digest: bytes) -> tuple[TokenRow, UserRow] | None:
+def _found(
+    connection: Connection, secret: str, digest: bytes, now_ms: int
+) -> tuple[TokenRow, UserRow, str | None] | None:
+    """Return the row and the user of an API token, or of the sign-in of an access token, and when it expires."""
     token = users.find_token(connection, digest)
-    return None if token is None else (token, users.get(connection, token.user_id))
+    if token is not None and token.refresh_hash is None:
+        return token, users.get(connection, token.user_id), token.expires_at
+    access = read_access(secret, sign_ins.keys(connection, iso(now_ms)), now_ms=now_ms)
+    token = None if access is None else users.get_token(connection, access.sign_in_id)
+    if access is None or token is None or token.refresh_hash is None or token.user_id != access.user_id:
+        return None
+    expires_at = min(str(token.expires_at), iso(access.expires_ms + LEEWAY_S * 1_000))
+    return token, users.get(connection, token.user_id), expires_at
 
 
 def _principal(user: UserRow, scopes: Collection[str], token: TokenRow | None = None) -> Principal:
