@@ -11,13 +11,13 @@ one alone. What a token cannot reach is reported as not found.
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import trio
 
@@ -54,6 +54,7 @@ _IMPLIED: dict[str, frozenset[str]] = {
 
 Constellation = ConstellationRow
 Token = TokenRow
+User = UserRow
 
 
 class Unauthorized(PatternError):
@@ -124,24 +125,34 @@ class Accounts:
         `given` is the secret to use instead of a random one; it is then not returned. `with_token` False is for callers
         that cannot show it. Safe to repeat after a crash.
         """
-        known = await self.database.read(users.list_all)
+        known = await self.users()
         admin = next((user for user in known if user.username == ADMIN_NAME), None)
         made: str | None = None
         if admin is None and not known:
             admin = await self.create_user(ADMIN_NAME, is_admin=True)
         if with_token and admin is not None and not await self.database.read(users.list_tokens, user_id=admin.id):
             made = await self.create_token(admin, name="first start", scopes=["admin"], secret=given)
-        owner = admin or next((user for user in known if user.is_admin), None)
-        if owner is not None:
-            self._local = _principal(owner, ["admin"])
+        await self._users_changed()
         return None if given else made
 
-    async def create_user(self, username: str, *, is_admin: bool = False) -> UserRow:
-        """Create a user without a password.
+    async def _users_changed(self) -> None:
+        """Look up every token again, and let the local token act for an administrator who is not disabled."""
+        self.forget()
+        admins = [user for user in await self.users() if user.is_admin]
+        if admins:
+            owner = min(admins, key=lambda user: (user.disabled_at is not None, user.username != ADMIN_NAME))
+            self._local = _principal(owner, ["admin"])
+
+    async def users(self) -> list[User]:
+        """Return all users, by name."""
+        return await self.database.read(users.list_all)
+
+    async def create_user(self, username: str, *, is_admin: bool = False, **more: str | None) -> User:
+        """Create a user; `more` are `email` and `password_hash`.
 
         Raises:
             InvalidInput: the name is invalid.
-            Conflict: it is taken.
+            Conflict: it, or the address, is taken.
         """
         now = now_text(self._clock)
         row = UserRow(
@@ -150,12 +161,43 @@ class Accounts:
             is_admin=is_admin,
             created_at=now,
             updated_at=now,
+            **more,
         )
-        try:
+        with _taken(row):
             await self.database.write(users.create, row)
-        except RowConflict:
-            raise Conflict(f"a user named {username!r} already exists; choose another name") from None
         return row
+
+    async def change_user(self, user: str, **changes: Any) -> User:
+        """Change fields of a user, by id or name; `disabled` disables or enables them.
+
+        Disabling holds at once for all tokens; open streams end within 5 s.
+
+        Raises:
+            InvalidInput: the new name is invalid.
+            RowNotFound: there is no such user.
+            Conflict: the name or address is taken, or no administrator would be left.
+        """
+        if "username" in changes:
+            check_name(changes["username"], "a user")
+        now = now_text(self._clock)
+        if "disabled" in changes:
+            changes["disabled_at"] = now if changes.pop("disabled") else None
+        before = await self.database.read(users.find, user)
+        with _taken(replace(before, **changes)):
+            after = await self.database.write(_changed, before.id, {**changes, "updated_at": now})
+        await self._users_changed()
+        return after
+
+    async def delete_user(self, user_id: str, heir: str | None) -> None:
+        """Delete a user with all tokens; their constellations then belong to the `heir` (id or name).
+
+        Raises:
+            RowNotFound: there is no such user, or heir.
+            Conflict: no administrator would be left; without an heir: the user has constellations; or the heir has one
+                of the same name.
+        """
+        await self.database.write(_deleted, user_id, heir)
+        await self._users_changed()
 
     async def create_token(
         self,
@@ -283,16 +325,6 @@ class Accounts:
         """Look up every token again: users or tokens have changed."""
         self._known.clear()
 
-    async def disable_user(self, user_id: str, *, disabled: bool = True) -> None:
-        """Disable a user immediately, or enable them again.
-
-        Raises:
-            RowNotFound: there is none.
-        """
-        now = now_text(self._clock)
-        await self.database.write(users.set_disabled, user_id, now if disabled else None, now)
-        self.forget()
-
     async def authenticate(self, secret: str) -> Principal:
         """Return the principal of this token.
 
@@ -334,7 +366,7 @@ class Accounts:
         if known.principal.token_id is not None and now_ms - known.touched_ms >= TOUCH_AFTER_MS:
             known.touched_ms = now_ms
             # A full disk, which cannot store the use of a token, is not a reason to refuse it.
-            with contextlib.suppress(DatabaseError):
+            with suppress(DatabaseError):
                 await self.database.write(users.touch_token, known.principal.token_id, now_text(self._clock))
 
     async def constellation_for(self, principal: Principal, id_or_name: str) -> Constellation:
@@ -421,6 +453,51 @@ def _check_scopes(scopes: Collection[str], caller: Principal) -> None:
 
 def _implied(scopes: Collection[str]) -> frozenset[str]:
     return frozenset().union(*(_IMPLIED.get(scope, frozenset()) for scope in scopes))
+
+
+@contextmanager
+def _taken(row: User) -> Iterator[None]:
+    """Translate the failure to store a row.
+
+    Raises:
+        Conflict: another user has its name or address.
+    """
+    try:
+        yield
+    except RowConflict:
+        email = "" if row.email is None else f" or the address {row.email!r}"
+        raise Conflict(f"a user named {row.username!r}{email} already exists; choose another one") from None
+
+
+def _changed(connection: Connection, user_id: str, changes: Mapping[str, Any]) -> User:
+    row = replace(users.get(connection, user_id), **changes)
+    users.update(connection, row)
+    require_admin(connection)
+    return row
+
+
+def _deleted(connection: Connection, user_id: str, heir: str | None) -> None:
+    if heir is not None:
+        given = constellations.list_all(connection, owner_id=user_id)
+        to = users.find(connection, heir)
+        names = {row.name for row in given} & {row.name for row in constellations.list_all(connection, owner_id=to.id)}
+        if names or to.id == user_id:
+            raise Conflict(f"{to.username} already has {', '.join(sorted(names))}; rename one of each")
+        constellations.give(connection, user_id, to.id)
+    if constellations.list_all(connection, owner_id=user_id):
+        raise Conflict("the user has constellations; name the user who gets them, or delete them, too")
+    users.delete(connection, user_id)
+    require_admin(connection)
+
+
+def require_admin(connection: Connection) -> None:
+    """Refuse a change that leaves no enabled administrator.
+
+    Raises:
+        Conflict: there is none.
+    """
+    if not any(user.is_admin and user.disabled_at is None for user in users.list_all(connection)):
+        raise Conflict("no administrator would be left; make another user an administrator first")
 
 
 def _found(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import ip_address, ip_network
 
@@ -31,6 +31,8 @@ from pattern_server.credentials import ACCESS_S, KEY_BYTES_MIN, LEEWAY_S, Access
 SIGN_IN_DAYS = 30
 SIGN_IN_NAME = "sign-in"
 KNOWN_MAX = 10_000  # addresses, and users, with attempts that are counted
+
+SigningKey = SigningKeyRow
 
 _REFRESH_TOKEN = re.compile(r"ref_([0-9a-f]{64})[0-9a-f]{64}")
 
@@ -81,7 +83,7 @@ class SignIns:
         self._database = accounts.database
         self._clock = runtime.clock
         self._ids = Ids(runtime.clock, runtime.randomness)
-        self._passwords = passwords
+        self.passwords = passwords
         self._of_address = Attempts(30, 10.0)
         self._of_user = Attempts(10, 60.0)
 
@@ -97,7 +99,7 @@ class SignIns:
         user = await self._user(username)
         name = username.casefold() if user is None else user.id
         self._of_user.use(name)
-        if not await self._passwords.matches(password, None if user is None else user.password_hash):
+        if not await self.passwords.matches(password, None if user is None else user.password_hash):
             user = None
         if user is None or user.disabled_at is not None:
             raise Unauthorized("the user name or the password is wrong; an administrator can set another password")
@@ -150,8 +152,10 @@ class SignIns:
         await self._accounts.revoke_token(caller.token_id)
 
     async def set_password(self, caller: Principal, user: str, password: str, current: str | None) -> None:
-        """Set the password of the caller, who knows the current one if there is one, or of any user if the caller is an
-        administrator. All sign-ins of the user are revoked.
+        """Set the password of the caller, who knows the current one, or of any user if the caller is an administrator.
+        All sign-ins of the user are revoked.
+
+        A token alone sets no password: it would then outlive its expiry.
 
         Raises:
             InvalidInput: it is too short or too long.
@@ -159,16 +163,19 @@ class SignIns:
             Overloaded: there were too many attempts.
         """
         owner = await self._accounts.user_for(caller, user)
-        if owner.id == caller.user_id and owner.password_hash is not None and not caller.reaches_all:
+        if not caller.reaches_all:
             self._of_user.use(owner.id)
-            if current is None or not await self._passwords.matches(current, owner.password_hash):
-                raise PermissionDenied("the current password is missing or wrong; send it as `current`")
+            if not await self.passwords.matches(current or "", owner.password_hash):
+                raise PermissionDenied(
+                    "the current password is missing or wrong; send it as `current`. The first one is set by an"
+                    " administrator"
+                )
             self._of_user.forget(owner.id)
-        hashed = await self._passwords.hash(password)
+        hashed = await self.passwords.hash(password)
         await self._database.write(_set_password, owner.id, hashed, now_text(self._clock))
         self._accounts.forget()
 
-    async def rotate_keys(self) -> SigningKeyRow:
+    async def rotate_keys(self) -> SigningKey:
         """Sign with another key from now on. AccessClaims tokens of the former one stay valid until they expire."""
         key = self._new_key()
         retires_at = iso(self._clock.now_ms() + (ACCESS_S + LEEWAY_S) * 1_000)
@@ -215,7 +222,7 @@ def _rotated(
 
 
 def _set_password(connection: Connection, user_id: str, hashed: str, now: str) -> None:
-    users.set_password(connection, user_id, hashed, now)
+    users.update(connection, replace(users.get(connection, user_id), password_hash=hashed, updated_at=now))
     sign_ins.revoke_of(connection, user_id, now)
 
 

@@ -31,29 +31,29 @@ _USERS = NamedTable("users", UserRow, "user {}", name_in="username", types={"is_
 create, get, find = _USERS.create, _USERS.get, _USERS.find  # a name in any case
 
 
-def set_password(connection: Connection, user_id: str, password_hash: str, updated_at: str) -> None:
-    """Store the hash of a user's new password.
-
-    Raises:
-        RowNotFound: there is no such user.
-    """
-    changes = {"password_hash": password_hash, "updated_at": updated_at}
-    _USERS.change(connection, user_id, changes, f"user {user_id}")
-
-
 def list_all(connection: Connection) -> list[UserRow]:
     """Return all users, by name."""
     return _USERS.select(connection, "ORDER BY username")
 
 
-def set_disabled(connection: Connection, user_id: str, disabled_at: str | None, updated_at: str) -> None:
-    """Disable a user at the time `disabled_at`, or enable them with None.
+def update(connection: Connection, row: UserRow) -> None:
+    """Store all fields of a user but `created_at`.
 
     Raises:
         RowNotFound: there is no such user.
+        apsw.ConstraintError: the name or address is another user's (translated to `RowConflict`).
     """
-    changes = {"disabled_at": disabled_at, "updated_at": updated_at}
-    _USERS.change(connection, user_id, changes, f"user {user_id}")
+    _USERS.update(connection, row, f"user {row.id}")
+
+
+def delete(connection: Connection, user_id: str) -> None:
+    """Delete a user with tokens and identities.
+
+    Raises:
+        RowNotFound: there is no such user.
+        apsw.ConstraintError: they own constellations (translated to `RowConflict`).
+    """
+    _USERS.delete(connection, "WHERE id = ?", (user_id,), f"user {user_id}")
 
 
 @dataclass(frozen=True, slots=True)

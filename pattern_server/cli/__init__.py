@@ -54,6 +54,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "embeddings": Entry("pattern_server.cli.embeddings", "Vectors for search by meaning: status, switch, rebuild."),
         "usage": Entry("pattern_server.cli.usage", "Token usage and cost."),
         "budget": Entry("pattern_server.cli.usage", "Token and cost budgets: set, list, remove."),
+        "user": Entry("pattern_server.cli.users", "Users: add, list, show, passwd, disable, enable, delete …"),
         "token": Entry("pattern_server.cli.tokens", "API tokens: create, list, revoke."),
         "backup": Entry("pattern_server.cli.backup", "Copy a constellation into a file; the server may run."),
         "restore": Entry("pattern_server.cli.backup", "Create a constellation from a backup."),

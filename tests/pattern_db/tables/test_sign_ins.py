@@ -50,9 +50,3 @@ def test_keys_rotate_with_an_overlap(global_db: Connection) -> None:
     after = replace(OTHER, id="key_3", created_at="2027-01-01T00:00:00.000Z")
     sign_ins.rotate_keys(global_db, after, retires_at="2027-01-02T00:00:00.000Z", bytes_min=32)
     assert [key.id for key in sign_ins.keys(global_db, NOW)] == ["key_3", "key_2"]
-
-
-def test_a_new_password_is_stored(global_db: Connection) -> None:
-    users.set_password(global_db, "usr_eve", "argon2", LATER)
-    found = users.get(global_db, "usr_eve")
-    assert (found.password_hash, found.updated_at) == ("argon2", LATER)

@@ -100,7 +100,7 @@ async def test_an_access_token_refreshes_nothing(ann: Place) -> None:
 async def test_wrong_names_and_passwords_get_the_same_answer(ann: Place) -> None:
     accounts = ann.parts.state.accounts
     await with_password(ann, "bob")
-    await accounts.disable_user((await accounts.database.read(users.find, "bob")).id)
+    await accounts.change_user("bob", disabled=True)
     await accounts.create_user("carl")  # without a password
     answers = [
         await sign_in(ann, name, password)
