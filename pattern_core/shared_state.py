@@ -49,7 +49,7 @@ class SharedState:
         return await self._storage.database.read(shared_state.page, limit, after)
 
     async def set(self, key: str, value: Json, *, expected: int, author: str, work: UnitOfWork | None = None) -> Value:
-        """Set a key that is still at the version `expected` (0: there is no such key); return the value with its new one.
+        """Set a key that is still at the version `expected` (0: it does not exist); return the value with its new one.
 
         With `work` the version is compared again when that is committed.
 

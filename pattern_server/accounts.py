@@ -1,7 +1,8 @@
 """Access control: users, tokens, and the constellation that a name means for a caller.
 
 A token is shown once, when it is created; only its SHA-256 is stored. The secrets have 256 random bits, so a plain
-digest is as hard to invert as a slow one, and costs a microsecond per request.
+digest is as hard to invert as a slow one, and costs a microsecond per request. A sign-in (`sign_in.py`) is a token,
+too: it is used with signed access tokens that name it, and ends as other tokens do.
 
 Scopes include weaker ones: `admin` ⊃ `write` ⊃ `read`, and `chat` ⊃ `read`. An administrator's token with the scope
 `admin` reaches every constellation; all other tokens reach those of their user, and a token for one constellation that
@@ -10,13 +11,13 @@ one alone. What a token cannot reach is reported as not found.
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import trio
 
@@ -26,9 +27,10 @@ from pattern_core.runtime import Runtime
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.errors import DatabaseError, RowConflict, RowNotFound
-from pattern_db.tables import constellations, users
+from pattern_db.tables import constellations, sign_ins, users
 from pattern_db.tables.constellations import ConstellationRow
 from pattern_db.tables.users import TokenRow, UserRow
+from pattern_server.credentials import LEEWAY_S, read_access
 from pattern_server.global_database import GlobalDatabase
 
 Scope = Literal["read", "chat", "write", "admin"]
@@ -52,6 +54,7 @@ _IMPLIED: dict[str, frozenset[str]] = {
 
 Constellation = ConstellationRow
 Token = TokenRow
+User = UserRow
 
 
 class Unauthorized(PatternError):
@@ -64,7 +67,7 @@ class Unauthorized(PatternError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """The caller. `scopes` includes implied ones. `constellation_id` is the only constellation of the token,
-    `expires_at` when it expires; None: no restriction.
+    `expires_at` when it (for an access token: its sign-in) expires; None: no restriction.
     """
 
     user_id: str
@@ -105,6 +108,7 @@ class _Known:
     """A token that was looked up, while it is cached."""
 
     principal: Principal
+    expires_at: str | None
     fresh_until: float  # by trio's clock
     touched_ms: int
 
@@ -126,24 +130,34 @@ class Accounts:
         `given` is the secret to use instead of a random one; it is then not returned. `with_token` False is for callers
         that cannot show it. Safe to repeat after a crash.
         """
-        known = await self.database.read(users.list_all)
+        known = await self.users()
         admin = next((user for user in known if user.username == ADMIN_NAME), None)
         made: str | None = None
         if admin is None and not known:
             admin = await self.create_user(ADMIN_NAME, is_admin=True)
         if with_token and admin is not None and not await self.database.read(users.list_tokens, user_id=admin.id):
             made = await self.create_token(admin, name="first start", scopes=["admin"], secret=given)
-        owner = admin or next((user for user in known if user.is_admin), None)
-        if owner is not None:
-            self._local = _principal(owner, ["admin"])
+        await self._users_changed()
         return None if given else made
 
-    async def create_user(self, username: str, *, is_admin: bool = False) -> UserRow:
-        """Create a user without a password.
+    async def _users_changed(self) -> None:
+        """Look up every token again, and let the local token act for an administrator who is not disabled."""
+        self.forget()
+        admins = [user for user in await self.users() if user.is_admin]
+        if admins:
+            owner = min(admins, key=lambda user: (user.disabled_at is not None, user.username != ADMIN_NAME))
+            self._local = _principal(owner, ["admin"])
+
+    async def users(self) -> list[User]:
+        """Return all users, by name."""
+        return await self.database.read(users.list_all)
+
+    async def create_user(self, username: str, *, is_admin: bool = False, **more: str | None) -> User:
+        """Create a user; `more` are `email` and `password_hash`.
 
         Raises:
             InvalidInput: the name is invalid.
-            Conflict: it is taken.
+            Conflict: it, or the address, is taken.
         """
         now = now_text(self._clock)
         row = UserRow(
@@ -152,12 +166,43 @@ class Accounts:
             is_admin=is_admin,
             created_at=now,
             updated_at=now,
+            **more,
         )
-        try:
+        with _taken(row):
             await self.database.write(users.create, row)
-        except RowConflict:
-            raise Conflict(f"a user named {username!r} already exists; choose another name") from None
         return row
+
+    async def change_user(self, user: str, **changes: Any) -> User:
+        """Change fields of a user, by id or name; `disabled` disables or enables them.
+
+        Disabling holds at once for all tokens; open streams end within 5 s.
+
+        Raises:
+            InvalidInput: the new name is invalid.
+            RowNotFound: there is no such user.
+            Conflict: the name or address is taken, or no administrator would be left.
+        """
+        if "username" in changes:
+            check_name(changes["username"], "a user")
+        now = now_text(self._clock)
+        if "disabled" in changes:
+            changes["disabled_at"] = now if changes.pop("disabled") else None
+        before = await self.database.read(users.find, user)
+        with _taken(replace(before, **changes)):
+            after = await self.database.write(_changed, before.id, {**changes, "updated_at": now})
+        await self._users_changed()
+        return after
+
+    async def delete_user(self, user_id: str, heir: str | None) -> None:
+        """Delete a user with all tokens; their constellations then belong to the `heir` (id or name).
+
+        Raises:
+            RowNotFound: there is no such user, or heir.
+            Conflict: no administrator would be left; without an heir: the user has constellations; or the heir has one
+                of the same name.
+        """
+        await self.database.write(_deleted, user_id, heir)
+        await self._users_changed()
 
     async def create_token(
         self,
@@ -200,7 +245,7 @@ class Accounts:
             PermissionDenied: the caller is not an administrator and names another user, or the token would have a scope
                 that the caller's lacks, or outlive it.
         """
-        owner = await self._owner(caller, user)
+        owner = await self.user_for(caller, user)
         _check_scopes(scopes, caller)
         expires_at = caller.expires_at if days is None else iso(self._clock.now_ms() + days * DAY_MS)
         if caller.expires_at is not None and str(expires_at) > caller.expires_at:
@@ -243,7 +288,7 @@ class Accounts:
             RowNotFound: there is no such user.
             PermissionDenied: the caller is not an administrator and names another user.
         """
-        owner = await self._owner(caller, user)
+        owner = await self.user_for(caller, user)
         rows = await self.database.read(users.list_tokens, user_id=owner.id)
         return [row for row in rows if caller.constellation_id in (None, row.constellation_id)]
 
@@ -261,7 +306,13 @@ class Accounts:
         _check_scopes(found.scopes, caller)
         await self.revoke_token(token_id)
 
-    async def _owner(self, caller: Principal, user: str | None) -> UserRow:
+    async def user_for(self, caller: Principal, user: str | None) -> UserRow:
+        """Return the caller's user, or any (by id or name) if the caller is an administrator.
+
+        Raises:
+            RowNotFound: there is none.
+            PermissionDenied: the caller is not an administrator and names another user.
+        """
         if user not in (None, caller.user_id, caller.username) and not caller.reaches_all:
             raise PermissionDenied("only an administrator's token may name another user; leave the user out")
         return await self.database.read(users.find, user or caller.user_id)
@@ -273,16 +324,10 @@ class Accounts:
             RowNotFound: there is none.
         """
         await self.database.write(users.revoke_token, token_id, now_text(self._clock))
-        self._known.clear()
+        self.forget()
 
-    async def disable_user(self, user_id: str, *, disabled: bool = True) -> None:
-        """Disable a user immediately, or enable them again.
-
-        Raises:
-            RowNotFound: there is none.
-        """
-        now = now_text(self._clock)
-        await self.database.write(users.set_disabled, user_id, now if disabled else None, now)
+    def forget(self) -> None:
+        """Look up every token again: users or tokens have changed."""
         self._known.clear()
 
     async def authenticate(self, secret: str) -> Principal:
@@ -296,26 +341,26 @@ class Accounts:
             return self._local
         known = self._known.get(digest)
         if known is None or known.fresh_until <= trio.current_time():
-            known = await self._look_up(digest)
-        expires_at = known.principal.expires_at
-        if expires_at is not None and expires_at <= now_text(self._clock):
+            known = await self._look_up(secret, digest)
+        if known.expires_at is not None and known.expires_at <= now_text(self._clock):
             raise Unauthorized(f"the token has expired; {MAKE_ONE}")
         self._known.move_to_end(digest)
         await self._touch(known)
         return known.principal
 
-    async def _look_up(self, digest: bytes) -> _Known:
-        found = await self.database.read(_token_and_user, digest)
+    async def _look_up(self, secret: str, digest: bytes) -> _Known:
+        found = await self.database.read(_found, secret, digest, self._clock.now_ms())
         before = self._known.pop(digest, None)
         if found is None:
             raise Unauthorized(f"the token is unknown; {MAKE_ONE}")
-        token, user = found
+        token, user, expires_at = found
         if token.revoked_at is not None:
             raise Unauthorized(f"the token was revoked; {MAKE_ONE}")
         if user.disabled_at is not None:
             raise Unauthorized("the token's user is disabled; ask an administrator")
         fresh_until = trio.current_time() + RECHECK_S
-        known = _Known(_principal(user, token.scopes, token), fresh_until, before.touched_ms if before else 0)
+        principal = _principal(user, token.scopes, token)
+        known = _Known(principal, expires_at, fresh_until, before.touched_ms if before else 0)
         self._known[digest] = known
         while len(self._known) > CACHED_MAX:
             self._known.popitem(last=False)
@@ -326,7 +371,7 @@ class Accounts:
         if known.principal.token_id is not None and now_ms - known.touched_ms >= TOUCH_AFTER_MS:
             known.touched_ms = now_ms
             # A full disk, which cannot store the use of a token, is not a reason to refuse it.
-            with contextlib.suppress(DatabaseError):
+            with suppress(DatabaseError):
                 await self.database.write(users.touch_token, known.principal.token_id, now_text(self._clock))
 
     async def constellation_for(self, principal: Principal, id_or_name: str) -> Constellation:
@@ -415,9 +460,64 @@ def _implied(scopes: Collection[str]) -> frozenset[str]:
     return frozenset().union(*(_IMPLIED.get(scope, frozenset()) for scope in scopes))
 
 
-def _token_and_user(connection: Connection, digest: bytes) -> tuple[TokenRow, UserRow] | None:
+@contextmanager
+def _taken(row: User) -> Iterator[None]:
+    """Translate the failure to store a row.
+
+    Raises:
+        Conflict: another user has its name or address.
+    """
+    try:
+        yield
+    except RowConflict:
+        email = "" if row.email is None else f" or the address {row.email!r}"
+        raise Conflict(f"a user named {row.username!r}{email} already exists; choose another one") from None
+
+
+def _changed(connection: Connection, user_id: str, changes: Mapping[str, Any]) -> User:
+    row = replace(users.get(connection, user_id), **changes)
+    users.update(connection, row)
+    require_admin(connection)
+    return row
+
+
+def _deleted(connection: Connection, user_id: str, heir: str | None) -> None:
+    if heir is not None:
+        given = constellations.list_all(connection, owner_id=user_id)
+        to = users.find(connection, heir)
+        names = {row.name for row in given} & {row.name for row in constellations.list_all(connection, owner_id=to.id)}
+        if names or to.id == user_id:
+            raise Conflict(f"{to.username} already has {', '.join(sorted(names))}; rename one of each")
+        constellations.give(connection, user_id, to.id)
+    if constellations.list_all(connection, owner_id=user_id):
+        raise Conflict("the user has constellations; name the user who gets them, or delete them, too")
+    users.delete(connection, user_id)
+    require_admin(connection)
+
+
+def require_admin(connection: Connection) -> None:
+    """Refuse a change that leaves no enabled administrator.
+
+    Raises:
+        Conflict: there is none.
+    """
+    if not any(user.is_admin and user.disabled_at is None for user in users.list_all(connection)):
+        raise Conflict("no administrator would be left; make another user an administrator first")
+
+
+def _found(
+    connection: Connection, secret: str, digest: bytes, now_ms: int
+) -> tuple[TokenRow, UserRow, str | None] | None:
+    """Return the row and the user of an API token, or of the sign-in of an access token, and when it expires."""
     token = users.find_token(connection, digest)
-    return None if token is None else (token, users.get(connection, token.user_id))
+    if token is not None and token.refresh_hash is None:
+        return token, users.get(connection, token.user_id), token.expires_at
+    access = read_access(secret, sign_ins.keys(connection, iso(now_ms)), now_ms=now_ms)
+    token = None if access is None else users.get_token(connection, access.sign_in_id)
+    if access is None or token is None or token.refresh_hash is None or token.user_id != access.user_id:
+        return None
+    expires_at = min(str(token.expires_at), iso(access.expires_ms + LEEWAY_S * 1_000))
+    return token, users.get(connection, token.user_id), expires_at
 
 
 def _principal(user: UserRow, scopes: Collection[str], token: TokenRow | None = None) -> Principal:

@@ -36,6 +36,7 @@ from pattern_server.sections import (
     EmbeddingsConfig,
     HttpConfig,
     McpServersConfig,
+    PasswordsConfig,
     ProviderConfig,
     ShellConfig,
     SupervisorConfig,
@@ -122,6 +123,7 @@ class Config(BaseSettings):
         default=(), description="names of this server in URLs, with all names below them"
     )
     http: HttpConfig = Field(default_factory=HttpConfig)
+    passwords: PasswordsConfig = Field(default_factory=PasswordsConfig)
     bootstrap_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
         default=None, description="the first admin token"
     )

@@ -165,6 +165,25 @@ class Constellations:
                 self._reached = {}
             await self._files.remove(found.id)
 
+    async def delete_user(self, principal: Principal, user: str, *, give_to: str | None, with_data: bool) -> None:
+        """Delete a user; their constellations go to another one, or are deleted, too.
+
+        Raises:
+            RowNotFound: there is no such user.
+            Conflict: as `Accounts.delete_user`.
+            StorageFailed: the disk failed.
+        """
+        owner = await self._accounts.user_for(principal, user)
+        owned = [row for row in await self._accounts.constellations_of(principal) if row.owner_id == owner.id]
+        try:
+            if with_data:
+                await self._accounts.change_user(owner.id, disabled=True)  # refused for the last administrator
+                for row in owned:
+                    await self.delete(principal, row.id)
+            await self._accounts.delete_user(owner.id, give_to)
+        finally:
+            self._reached = {}
+
     async def copy(self, principal: Principal, id_or_name: str) -> Copy:
         """Copy a constellation, while it runs, into the server's `backups` folder, and verify the copy.
 

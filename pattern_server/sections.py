@@ -141,6 +141,16 @@ class HttpConfig(_Section):
     public_requests_per_address_max: Annotated[int, Field(ge=1)] = 64  # requests without a token, of one address
 
 
+class PasswordsConfig(_Section):
+    """What it costs to check a password, `[passwords]`: by default what RFC 9106, section 4, names second. Two are
+    checked at once.
+    """
+
+    memory_kib: Annotated[int, Field(ge=64, le=4 * 1024 * 1024)] = 65_536  # memory in KiB
+    passes: Annotated[int, Field(ge=1, le=100)] = 3  # how often the memory is filled
+    lanes: Annotated[int, Field(ge=1, le=8)] = 4  # parts of the memory that are filled at the same time
+
+
 class AmountConfig(_Section):
     """How much may be spent; no limit for what is left out."""
 

@@ -40,6 +40,7 @@ from pattern_db.tables import constellations, outbox
 from pattern_server.accounts import Accounts, Unauthorized
 from pattern_server.config import Config, ConfigError, unknown_variables, write_private
 from pattern_server.constellations import Constellations
+from pattern_server.credentials import Passwords
 from pattern_server.files import ConstellationFiles
 from pattern_server.global_database import GlobalDatabase, open_global
 from pattern_server.http.app import Application, build_app
@@ -49,6 +50,7 @@ from pattern_server.metrics import Metrics
 from pattern_server.models import ModelSetup, open_models
 from pattern_server.sections import raise_descriptor_limit
 from pattern_server.settings import configured_budgets, configured_mcp, embedder_shelf, shell_settings
+from pattern_server.sign_in import SignIns
 from pattern_server.supervisor import WAKES_AT_ONCE, Supervisor, Wakeups
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ async def serve(
         global.db needs `pattern db migrate`.
         ListenFailed: the address cannot be listened on.
         DatabaseError: the files cannot be opened.
+        InvalidInput: a signing key is too short.
     """
     began = trio.current_time()
     configure_logs(config.log_level, config.log_format)
@@ -200,6 +203,7 @@ async def assembled(
             await nursery.start(supervisor.run)
             local_token = new_secret()
             accounts = Accounts(database, runtime, local_token=local_token)
+            sign_ins = SignIns(accounts, runtime, Passwords(config.passwords))
             constellations = Constellations(
                 accounts=accounts,
                 supervisor=supervisor,
@@ -210,6 +214,7 @@ async def assembled(
             state = ServerState(
                 config=config,
                 accounts=accounts,
+                sign_ins=sign_ins,
                 constellations=constellations,
                 supervisor=supervisor,
                 runtime=runtime,
@@ -300,6 +305,7 @@ def _next_due(supervisor: Supervisor[Constellation], wakeups: Wakeups) -> int | 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     for name in unknown_variables():
         _log.warning("unknown environment variable; check its spelling", {"variable": name})
+    await parts.state.sign_ins.check_keys()
     accounts = parts.state.accounts
     given = None if config.bootstrap_token is None else config.bootstrap_token.get_secret_value()
     made = await accounts.bootstrap(given)

@@ -61,6 +61,15 @@ def rename(connection: Connection, constellation_id: str, name: str) -> None:
     _CONSTELLATIONS.change(connection, constellation_id, {"name": name}, f"constellation {constellation_id}")
 
 
+def give(connection: Connection, owner_id: str, heir_id: str) -> None:
+    """Give all constellations of an owner to another user.
+
+    Raises:
+        apsw.ConstraintError: the other user has one of the same name, or does not exist (translated to `RowConflict`).
+    """
+    connection.execute("UPDATE constellations SET owner_id = ? WHERE owner_id = ?", (heir_id, owner_id))
+
+
 def touch(connection: Connection, constellation_id: str, last_accessed_at: str) -> None:
     """Store when it was last used; do nothing if it does not exist."""
     connection.execute(

@@ -1,4 +1,4 @@
-"""Users of the server and their API tokens, in the global database.
+"""Users of the server and their tokens, in the global database.
 
 The secret of a token is never stored, only its SHA-256.
 """
@@ -36,19 +36,31 @@ def list_all(connection: Connection) -> list[UserRow]:
     return _USERS.select(connection, "ORDER BY username")
 
 
-def set_disabled(connection: Connection, user_id: str, disabled_at: str | None, updated_at: str) -> None:
-    """Disable a user at the time `disabled_at`, or enable them with None.
+def update(connection: Connection, row: UserRow) -> None:
+    """Store all fields of a user but `created_at`.
 
     Raises:
         RowNotFound: there is no such user.
+        apsw.ConstraintError: the name or address is another user's (translated to `RowConflict`).
     """
-    changes = {"disabled_at": disabled_at, "updated_at": updated_at}
-    _USERS.change(connection, user_id, changes, f"user {user_id}")
+    _USERS.update(connection, row, f"user {row.id}")
+
+
+def delete(connection: Connection, user_id: str) -> None:
+    """Delete a user with tokens and identities.
+
+    Raises:
+        RowNotFound: there is no such user.
+        apsw.ConstraintError: they own constellations (translated to `RowConflict`).
+    """
+    _USERS.delete(connection, "WHERE id = ?", (user_id,), f"user {user_id}")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """One token. `constellation_id` is None for all of its user's constellations; `expires_at` None for never."""
+    """One token. `constellation_id` is None for all of its user's constellations; `expires_at` None for never;
+    `refresh_hash` None for API tokens (see `sign_ins`).
+    """
 
     id: str
     user_id: str
@@ -59,6 +71,7 @@ class TokenRow:
     expires_at: str | None = None
     last_used_at: str | None = None
     revoked_at: str | None = None
+    refresh_hash: bytes | None = None
 
 
 _TOKENS = Table("tokens", TokenRow, json=("scopes",), types={"scopes": lambda text: tuple(from_json(text))})
@@ -71,7 +84,7 @@ def create_token(connection: Connection, row: TokenRow, token_hash: bytes) -> No
         apsw.ConstraintError: the hash is in use, or user or constellation are missing (translated to `RowConflict`).
     """
     connection.execute(
-        f"INSERT INTO tokens ({_TOKENS.columns}, token_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO tokens ({_TOKENS.columns}, token_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (*_TOKENS.values(row), token_hash),
     )
 
@@ -79,6 +92,11 @@ def create_token(connection: Connection, row: TokenRow, token_hash: bytes) -> No
 def find_token(connection: Connection, token_hash: bytes) -> TokenRow | None:
     """Return the token with this hash, even if it is revoked, expired or of a disabled user; or None."""
     return _TOKENS.first(connection, "WHERE token_hash = ?", (token_hash,))
+
+
+def get_token(connection: Connection, token_id: str) -> TokenRow | None:
+    """Return the token with this id, in whatever state it is; or None."""
+    return _TOKENS.first(connection, "WHERE id = ?", (token_id,))
 
 
 def list_tokens(connection: Connection, *, user_id: str | None = None) -> list[TokenRow]:

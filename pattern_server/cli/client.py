@@ -25,7 +25,7 @@ import trio
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_db.errors import OwnedElsewhere
 from pattern_db.files import holder_of
-from pattern_server.config import Config, remote_token, require_data
+from pattern_server.config import Config, remote_token, require_data, user_state_dir, write_private
 
 API = "/api/v1"
 CONNECT_TIMEOUT_S = 5.0
@@ -118,10 +118,9 @@ class Api:
 
     def find_again(self) -> None:
         """Use the server that runs on the data directory now, if one does: each start makes another token."""
-        server = None if self.data_dir is None else running_server(self.data_dir)
-        if server is not None:
+        if self.data_dir is not None and (server := running_server(self.data_dir)) is not None:
             self.http.base_url = server.url
-            self.http.headers["Authorization"] = f"Bearer {server.token}"
+            self.http.headers["Authorization"] = f"Bearer {_own_token(self.data_dir, server.token)}"
 
     def at(self, *below: str) -> str:
         """Return the path of what lies below, part by part, each escaped."""
@@ -288,10 +287,27 @@ def failure(answer: httpx2.Response) -> ServerFailed:
 
 
 def remote(url: str, token_file: Path | None) -> httpx2.AsyncClient:
-    """Return an HTTP client for a server anywhere, with the token in the file or in PATTERN_TOKEN.
+    """Return an HTTP client for a server anywhere, with the token in the file, in PATTERN_TOKEN, or of `pattern login`.
 
     Raises:
         InvalidInput: the address is none, would send the token in clear text, or there is no token.
+    """
+    address = address_of(url)
+    token = remote_token() if token_file is None else token_file.read_text(encoding="utf-8").strip()
+    token = token or logins().get(address, "")
+    if not token:
+        raise InvalidInput(
+            f"There is no token for {url}. Sign in: pattern login NAME --server {url}\nOr create a token there with"
+            " `pattern token create`, and set PATTERN_TOKEN to it or name its file with --token-file."
+        )
+    return client_for(address, token)
+
+
+def address_of(url: str) -> str:
+    """Return the address of a server in one spelling.
+
+    Raises:
+        InvalidInput: it is none, or would send secrets in clear text.
     """
     try:
         parsed = httpx2.URL(url)
@@ -302,16 +318,32 @@ def remote(url: str, token_file: Path | None) -> httpx2.AsyncClient:
     if parsed.scheme == "http" and not _is_loopback(parsed.host):
         port = parsed.port or 80
         raise InvalidInput(
-            f"{url} would send your token unencrypted. Use https, or a tunnel: ssh -L {port}:127.0.0.1:{port}"
+            f"{url} would send your secrets unencrypted. Use https, or a tunnel: ssh -L {port}:127.0.0.1:{port}"
             f" {parsed.host}, then --server http://127.0.0.1:{port}"
         )
-    token = remote_token() if token_file is None else token_file.read_text(encoding="utf-8").strip()
-    if not token:
-        raise InvalidInput(
-            f"There is no token for {url}. Create one there with `pattern token create`, and set PATTERN_TOKEN to it or"
-            " name its file with --token-file."
-        )
-    return _client(url, token, None)
+    return str(parsed).rstrip("/")
+
+
+def _logins_file() -> Path:
+    return user_state_dir() / "logins.json"
+
+
+def logins() -> dict[str, str]:
+    """Return the tokens of `pattern login`, by the server's address or, on this machine, its data directory."""
+    try:
+        return dict(json.loads(_logins_file().read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def keep_login(place: str, token: str | None) -> None:
+    """Keep a token for later commands, for this user alone to read; None forgets it.
+
+    Raises:
+        StorageFailed: the disk is full or failed.
+    """
+    kept = {other: secret for other, secret in logins().items() if other != place}
+    write_private(_logins_file(), json.dumps(kept if token is None else {**kept, place: token}))
 
 
 def _is_loopback(host: str) -> bool:
@@ -345,7 +377,7 @@ async def _connect(stack: AsyncExitStack, config: Config, creates: bool) -> Api:
     while True:
         server = running_server(config.data_dir)
         if server is not None:
-            http = await stack.enter_async_context(connection(server))
+            http = await stack.enter_async_context(client_for(server.url, _own_token(config.data_dir, server.token)))
             return Api(http, streams=True, data_dir=config.data_dir)
         if holder_of(config.data_dir) is None:  # else it may be about to be made
             require_data(config, creates=creates)
@@ -358,16 +390,23 @@ async def _connect(stack: AsyncExitStack, config: Config, creates: bool) -> Api:
             await trio.sleep(LOCK_RETRY_S)
             continue
         # The address is never looked up: the transport calls the application.
-        http = _client("http://localhost", token, httpx2.ASGITransport(app))
+        token = _own_token(config.data_dir, token)
+        http = client_for("http://localhost", token, httpx2.ASGITransport(app))
         return Api(await stack.enter_async_context(http), streams=False)
 
 
 def connection(server: RunningServer) -> httpx2.AsyncClient:
     """Return an HTTP client for a running server, with its token."""
-    return _client(server.url, server.token, None)
+    return client_for(server.url, server.token)
 
 
-def _client(url: str, token: str, transport: httpx2.AsyncBaseTransport | None) -> httpx2.AsyncClient:
+def _own_token(data_dir: Path, token: str) -> str:
+    """Return the token of who signed in on this data directory, else `token`, which has all rights."""
+    return logins().get(str(data_dir), token)
+
+
+def client_for(url: str, token: str, transport: httpx2.AsyncBaseTransport | None = None) -> httpx2.AsyncClient:
+    """Return an HTTP client that sends a token."""
     return httpx2.AsyncClient(
         base_url=url,
         headers={"Authorization": f"Bearer {token}"},

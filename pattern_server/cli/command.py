@@ -38,14 +38,14 @@ config_option = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     help="The configuration.  [default: PATTERN_CONFIG, else ./pattern.toml, else the data folder's]",
 )
-_SERVER = click.option(
+server_option = click.option(
     "--server", metavar="URL", envvar="PATTERN_SERVER", help="A server on another machine.  [default: PATTERN_SERVER]"
 )
 _TOKEN_FILE = click.option(
     "--token-file",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="File with the token for --server.  [default: the token in PATTERN_TOKEN]",
+    help="File with the token for --server.  [default: PATTERN_TOKEN, else the one of `pattern login`]",
 )
 _JSON = click.option("--json", "is_json", is_flag=True, help="Print data as JSON.")
 
@@ -127,7 +127,7 @@ def connected(
     it starts a server only for a person at a terminal: a script leaves nothing behind.
     """
 
-    @_SERVER
+    @server_option
     @_TOKEN_FILE
     @local
     @wraps(function)

@@ -103,6 +103,7 @@ ONLY_AGENT = Named(_AGENTS, is_only=True)
 LABEL = Named(_AGENTS + "/{agent}/memory", field="label")
 FOLDER = Named("constellations/{constellation}/folders")
 GROUP = Named("constellations/{constellation}/groups")
+USER = Named("users", field="username")
 SCHEDULE = Named("constellations/{constellation}/schedules")
 TURN = Named("constellations/{constellation}/turns", field="turn_id")
 

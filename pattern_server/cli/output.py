@@ -235,6 +235,19 @@ class Output:
             raise click.UsageError("This needs a yes, and there is no terminal to ask at: add --yes.")
         click.confirm(plain(question), abort=True, err=True)
 
+    def ask_secret(self, question: str, *, is_new: bool = False) -> str:
+        """Return a password: what is typed at the terminal, unseen (twice if it `is_new`), or the piped line.
+
+        Raises:
+            click.UsageError: nothing was piped in.
+            click.Abort: the input ended.
+        """
+        if sys.stdin.isatty():
+            return str(click.prompt(question, hide_input=True, confirmation_prompt=is_new, err=True))
+        if not (line := sys.stdin.readline().rstrip("\r\n")):
+            raise click.UsageError("There is no terminal to ask for the password at: pipe it in, as one line.")
+        return line
+
     @contextmanager
     def progress(self, label: str, total: int) -> Iterator[Advance]:
         """Call what this yields once per finished piece of `total`: a bar on a terminal, nothing in a pipe."""

@@ -8,7 +8,7 @@ import click
 
 from pattern_server.cli.client import Api
 from pattern_server.cli.command import PlainGroup, connected
-from pattern_server.cli.names import CONSTELLATION, Named
+from pattern_server.cli.names import CONSTELLATION, USER, Named
 from pattern_server.cli.output import Output
 
 COLUMNS = (
@@ -20,7 +20,7 @@ token = PlainGroup("token", help="API tokens, for programs and other machines. C
 
 
 @token.add("create", "--name laptop --scope read,chat --days 90", runs=connected)
-@click.option("--user", metavar="NAME", help="The user of the token.  [default: admin]")
+@click.option("--user", metavar="NAME", type=USER, help="The user of the token.  [default: you]")
 @click.option("-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="Valid only for this constellation.")
 @click.option(
     "--scope", default="read,chat,write", show_default=True, help="One or more of read, chat, write and admin."
@@ -36,7 +36,7 @@ async def create(api: Api, output: Output, scope: str, **given: Any) -> None:
 
 
 @token.add("list", runs=connected)
-@click.option("--user", metavar="NAME", help="The user of the tokens.  [default: admin]")
+@click.option("--user", metavar="NAME", type=USER, help="The user of the tokens.  [default: you]")
 async def list_all(api: Api, output: Output, user: str | None) -> None:
     """List tokens, oldest first, including revoked and expired ones."""
     rows = await api.pages("tokens", user=user)

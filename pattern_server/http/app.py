@@ -42,6 +42,8 @@ RESOURCES = (
     "pattern_server.http.routes.usage",
     "pattern_server.http.routes.models",
     "pattern_server.http.routes.tokens",
+    "pattern_server.http.routes.users",
+    "pattern_server.http.routes.auth",
 )
 
 

@@ -25,12 +25,12 @@ from pattern_db.errors import DatabaseError
 from pattern_server.accounts import Principal, Unauthorized
 from pattern_server.http import ABORT, GONE, KEEP, REAUTHENTICATE
 from pattern_server.http.errors import RequestTimeout, TooLarge, of_error, problem
-from pattern_server.http.routing import API, ServerState
+from pattern_server.http.routing import API, SIGN_IN, ServerState
 
 # Everything else needs a token.
-PUBLIC = frozenset(
-    {"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/page.css", "/docs/page.js"}
-)
+PUBLIC = SIGN_IN | {
+    *("/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/page.css", "/docs/page.js")
+}
 BODY_TIMEOUT_S = 60.0
 # A client that sends too much rarely reads an answer before it has sent everything: this much is read and dropped.
 DROPPED_BYTES_MAX = 64 * 1024 * 1024
@@ -127,8 +127,6 @@ class Border:
             return
         own = f"with the token {principal.token_id or principal.username}"
         with self._counted({own: config.http.requests_per_token_max, "with a token": config.http.requests_max}):
-            if scope["app"].unloaded:
-                await trio.to_thread.run_sync(scope["app"].load, scope)
             await self._answer(scope, exchange)
 
     async def _authenticate(self, scope: Scope, authorization: bytes) -> Principal:
@@ -148,6 +146,8 @@ class Border:
         return principal
 
     async def _answer(self, scope: Scope, exchange: HttpExchange) -> None:
+        if scope["app"].unloaded and scope["path"].startswith(API):
+            await trio.to_thread.run_sync(scope["app"].load, scope)
         longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(scope["path"])), 0)
         await exchange.read_body(max(self._server.config.body_bytes_max, longer))
         await self._app(scope, exchange.receive, exchange.send)

@@ -102,7 +102,7 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     bearer = {
         "type": "http",
         "scheme": "bearer",
-        "description": "An API token with the scope that the operation requires.",
+        "description": "An API token or an access token with the scope that the operation requires.",
     }
     components = {
         "schemas": dict(sorted(schemas.items())),
@@ -138,7 +138,7 @@ def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
         if answer["description"] == "Successful Response":
             answer["description"] = HTTPStatus(int(status)).phrase
     if isinstance(route, ApiRoute):
-        operation["security"] = [{"bearer": [route.scope]}]
+        operation["security"] = [] if route.scope is None else [{"bearer": [route.scope]}]
         for status in sorted(_problems(operation, method)):
             responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
     operation["responses"] = {**responses, "default": {"$ref": "#/components/responses/Problem"}}

@@ -30,12 +30,15 @@ from pattern_server.constellations import Constellations
 from pattern_server.http.errors import UnsupportedMediaType
 from pattern_server.metrics import Metrics
 from pattern_server.models import ModelSetup
+from pattern_server.sign_in import SignIns
 from pattern_server.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
 
 API = "/api/v1"
+# Routes of the API that need no token, because they are there to get one.
+SIGN_IN = frozenset({f"{API}/auth/login", f"{API}/auth/refresh"})
 OwnerInPath = Annotated[
     str, Path(description="Id or name of an agent or a group; `_constellation_` for what all agents see.")
 ]
@@ -47,6 +50,7 @@ class ServerState:
 
     config: Config
     accounts: Accounts
+    sign_ins: SignIns
     constellations: Constellations
     supervisor: Supervisor[Constellation]
     runtime: Runtime
@@ -212,7 +216,7 @@ def _refuse_constant(name: str) -> None:
 
 
 class ApiRoute(APIRoute):
-    """A route of the API: `scope` is required of its caller; its body is read by `StrictRequest`.
+    """A route of the API: `scope` is required of its caller (None: no token is); its body is read by `StrictRequest`.
 
     Bodies with another content type than JSON and unknown query parameters are refused.
     """
@@ -223,9 +227,9 @@ class ApiRoute(APIRoute):
         super().__init__(path, endpoint, **options)
         owners = (getattr(each.call, "__self__", None) for each in self.dependant.dependencies)
         demand = next((owner for owner in owners if isinstance(owner, Demand)), None)
-        if demand is None:
+        if demand is None and self.path not in SIGN_IN:
             raise AssertionError(f"{path} requires no scope; add a parameter such as `caller: MayRead`")
-        self.scope: Scope = demand.scope
+        self.scope: Scope | None = None if demand is None else demand.scope
         others = (Header, PathParameter)
         declared = [one for one in get_flat_params(self.dependant) if not isinstance(one.field_info, others)]
         self.query = sorted(one.alias for one in declared)

@@ -21,6 +21,7 @@ from pattern_server.serve import Assembled, assembled, configure_logs
 
 API = "/api/v1"
 DETERMINISTIC = {"provider": "deterministic"}  # no model is loaded for a test
+CHEAP = {"memory_kib": 64, "passes": 1, "lanes": 1}  # passwords in half a millisecond
 # A name for a test's own provider.
 SCRIPTED = {"scripted": {"kind": "openai", "base_url": "http://127.0.0.1:9/v1"}}
 
@@ -97,7 +98,7 @@ def client_of(url: str, secret: str) -> httpx2.AsyncClient:
 def config_for(folder: Path, **flags: Any) -> Config:
     """A configuration that nothing outside the test decides; agents that name no model get the scripted one."""
     model = {"default_provider": "scripted", "default_model": "m"}
-    given = {"embeddings": DETERMINISTIC, "providers": SCRIPTED, **model, "port": 0, **flags}
+    given = {"embeddings": DETERMINISTIC, "passwords": CHEAP, "providers": SCRIPTED, **model, "port": 0, **flags}
     return load(data_dir=folder / "data", **given)
 
 

@@ -121,16 +121,17 @@ async def test_nobody_revokes_anothers_token_but_an_administrator(place: Place) 
 
 
 async def test_disabled_users_are_out_until_enabled(place: Place) -> None:
+    await place.accounts.bootstrap()
     user = await place.accounts.create_user("ann")
     secret = await place.accounts.create_token(user, name="t", scopes=["read"])
     await place.accounts.authenticate(secret)
-    await place.accounts.disable_user(user.id)
+    await place.accounts.change_user(user.id, disabled=True)
     with pytest.raises(Unauthorized, match="disabled"):
         await place.accounts.authenticate(secret)
-    await place.accounts.disable_user(user.id, disabled=False)
+    await place.accounts.change_user("ann", disabled=False)
     await place.accounts.authenticate(secret)
     with pytest.raises(RowNotFound):
-        await place.accounts.disable_user("user_none")
+        await place.accounts.change_user("user_none", disabled=True)
 
 
 async def test_tokens_expire_even_when_known(place: Place) -> None:

@@ -55,6 +55,8 @@ MACHINE = {
     r"\d+ KiB freed": "$size freed",
     r'("freed_bytes": )-?\d+': r"\1$size",
     r"pat_[0-9a-f]{64}": "$token",
+    r"ref_[0-9a-f]{128}": "$refresh_token",
+    r"eyJ[\w-]+\.[\w-]+\.[\w-]{43}": "$access_token",
     r"\([\d.]+ [KM]iB, sha256 \w+…\)": "($size, sha256 $sha256…)",
 }
 # The last digits of a score depend on the processor: distances are summed by its vector instructions.

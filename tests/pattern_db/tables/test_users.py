@@ -35,10 +35,26 @@ def test_what_is_not_there(global_db: Connection) -> None:
     for act in (
         lambda: users.get(global_db, "x"),
         lambda: users.find(global_db, "x"),
-        lambda: users.set_disabled(global_db, "x", None, LATER),
+        lambda: users.update(global_db, replace(ADA, id="x")),
+        lambda: users.delete(global_db, "x"),
     ):
         with pytest.raises(RowNotFound, match="there is no user x"):
             act()
+
+
+def test_a_user_changes_and_goes(global_db: Connection) -> None:
+    users.create(global_db, ADA)
+    changed = replace(ADA, username="anna", disabled_at=LATER, updated_at=LATER)
+    users.update(global_db, changed)
+    assert users.find(global_db, "anna") == changed
+    with pytest.raises(apsw.ConstraintError):
+        users.update(global_db, replace(changed, username="EVE"))
+    with pytest.raises(apsw.ConstraintError):
+        users.delete(global_db, "usr_root")  # who has a constellation
+    constellations.give(global_db, "usr_root", "usr_ann")
+    assert constellations.find(global_db, "cst_home").owner_id == "usr_ann"
+    users.delete(global_db, "usr_root")
+    assert [row.username for row in users.list_all(global_db)] == ["anna", "eve"]
 
 
 TOKEN = TokenRow(

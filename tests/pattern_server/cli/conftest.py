@@ -48,6 +48,7 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if name.startswith(("PATTERN_", "ANTHROPIC_", "OPENAI_", "GEMINI_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "deterministic")  # no model is loaded for a test
     monkeypatch.chdir(tmp_path)
     return tmp_path / "data"

@@ -252,7 +252,7 @@ async def test_a_command_speaks_to_a_server_elsewhere_and_needs_no_data_director
         ("http://[2001:db8::1]:1", "t", "unencrypted"),
         ("nas:8470", "t", "is not the address of a server"),
         ("ftp://nas", "t", "is not the address of a server"),
-        ("https://nas", "", "There is no token for https://nas. Create one there"),
+        ("https://nas", "", "There is no token for https://nas. Sign in"),
         ("https://nas", "t", None),
         ("http://localhost:1", "t", None),
         ("http://127.0.0.2:1", "t", None),

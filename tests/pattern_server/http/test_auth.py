@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+from dataclasses import replace
 from string import Formatter
 from typing import Any
 
 import httpx2
+import jwt
+import trio
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from pattern_core.ids import now_text
 from pattern_core.testing.model import ScriptedProvider, calls, says
-from pattern_db.tables import users
+from pattern_db.tables import sign_ins, users
+from pattern_server.accounts import RECHECK_S
+from pattern_server.credentials import LEEWAY_S
 from pattern_server.http.app import api_routes
 from tests.pattern_server.place import API, Place, client_of
 
@@ -46,14 +56,23 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/search": {"query": "hello"},
     "POST /constellations/{c}/prune": {"dry_run": True},
     "POST /tokens": {"scopes": ["read"]},
+    "POST /users": {"username": "dora", "password": "correct horse battery"},
+    "PATCH /users/{u}": {"email": "admin@example.org"},
+    "PUT /users/{u}/password": {"password": "correct horse battery"},
+    "POST /auth/login": {"username": "admin", "password": "not the password"},
+    "POST /auth/refresh": {"refresh_token": f"ref_{'0' * 128}"},
     "POST /models/test": {"model": "embedded/rules-1"},
     "PUT /models/default": {"model": "embedded/rules-1"},
     "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
 }
 # What each row's own constellation holds; any other name in a path stands for something that is not there.
-MADE = {"c", "a", "t", "label", "key"}
+MADE = {"c", "a", "t", "label", "key", "u"}
+# They need no token, or end the caller's; test_sign_in.py has their stories.
+OF_SIGN_INS = {"POST /auth/login", "POST /auth/refresh", "POST /auth/logout"}
 WEAKER = {"chat": ["read"], "write": ["chat"], "admin": ["write", "chat"]}
 
+NOW = "2026-11-21T00:00:00.000Z"
+SECRET = "correct horse battery"
 ROUTES = {
     f"{method} {route.path.removeprefix(API)}": route
     for route in api_routes()
@@ -63,6 +82,10 @@ ROUTES = {
 
 def test_every_route_with_a_body_has_a_row_and_every_row_a_route() -> None:
     assert {row for row, route in ROUTES.items() if route.body_field is not None} <= set(BODIES) <= set(ROUTES)
+
+
+def b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 async def _ask(client: httpx2.AsyncClient, row: str, names: dict[str, str]) -> int:
@@ -85,11 +108,11 @@ async def _names(place: Place, number: int) -> dict[str, str]:
     c = await place.constellation(f"home{number}")
     turn = await place.say("Hello", where=f"home{number}/agents/ada")
     await place.admin.put(f"/constellations/{c}/state/job", json={"value": 1})
-    return {"c": c, "a": "ada", "t": turn.json()["turn_id"], "label": "human", "key": "job"}
+    return {"c": c, "a": "ada", "t": turn.json()["turn_id"], "label": "human", "key": "job", "u": "admin"}
 
 
 async def test_without_a_token_nothing_is_answered(place: Place) -> None:
-    names = {"c": await place.constellation(), "a": "ada", "t": "turn_x", "label": "human", "key": "job"}
+    names = {"c": await place.constellation(), "a": "ada", "t": "turn_x", "label": "human", "key": "job", "u": "admin"}
     for headers in ({}, {"Authorization": "Basic abc"}, {"Authorization": "Bearer"}, {"Authorization": "Bearer nope"}):
         async with httpx2.AsyncClient(
             base_url=place.url + API, headers=headers, trust_env=False, timeout=60
@@ -100,6 +123,62 @@ async def test_without_a_token_nothing_is_answered(place: Place) -> None:
             assert answer.headers["www-authenticate"].startswith("Bearer")
             assert answer.headers["content-type"] == "application/problem+json"
             assert (await stranger.get("/no/such/path")).status_code == 401
+
+
+async def test_no_wrong_access_token_is_answered(place: Place) -> None:
+    """Every route × every way in which an access token can be wrong."""
+    names = {"c": await place.constellation(), "a": "ada", "t": "turn_x", "label": "human", "u": "admin"}
+    state = place.parts.state
+    await state.sign_ins.set_password(await state.accounts.authenticate(place.parts.local_token), "admin", SECRET, None)
+
+    async def signed_in() -> dict[str, Any]:
+        answer = await place.admin.post("/auth/login", json={"username": "admin", "password": SECRET})
+        return dict(answer.json())
+
+    good, revoked, replayed = await signed_in(), await signed_in(), await signed_in()
+    (key,) = await state.accounts.database.read(sign_ins.keys, now_text(state.runtime.clock))
+    claims = jwt.decode(good["access_token"], options={"verify_signature": False})
+    header = jwt.get_unverified_header(good["access_token"])
+
+    def made(secret: Any = key.secret, algorithm: str = "HS256", kid: str = key.id, **changes: Any) -> str:
+        return jwt.encode({**claims, **changes}, secret, algorithm, headers={**header, "alg": algorithm, "kid": kid})
+
+    async with client_of(place.url, revoked["access_token"]) as client:
+        assert (await client.post("/auth/logout")).status_code == 204
+    for expected in (200, 401):  # the second use ends the sign-in
+        refresh = {"refresh_token": replayed["refresh_token"]}
+        assert (await place.admin.post("/auth/refresh", json=refresh)).status_code == expected
+    pair = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = pair.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    body = good["access_token"].rpartition(".")[0]
+    wrong = {
+        "expired": made(exp=claims["iat"] - LEEWAY_S - 1),
+        "not yet valid": made(nbf=claims["iat"] + 600),
+        "alg none": made(secret=None, algorithm="none"),
+        "signed by another kind of key": made(pair, "RS256"),
+        "signed with a public key as secret": f"{body}.{b64(hmac.digest(public, body.encode(), 'sha256'))}",
+        "audience": made(aud="elsewhere"),
+        "issuer": made(iss="elsewhere"),
+        "key": made(kid="../key"),
+        "type": made(token_type="refresh"),
+        "another user's sign-in": made(sub="user_x"),
+        "no such sign-in": made(sid="token_x"),
+        "truncated": good["access_token"][:-2],
+        "revoked": revoked["access_token"],
+        "replayed refresh": replayed["access_token"],
+        "refresh token": good["refresh_token"],
+        "half of a refresh token": good["refresh_token"][4:68],
+    }
+    rows = [row for row in ROUTES if row not in OF_SIGN_INS]
+    for why, token in wrong.items():
+        async with client_of(place.url, token) as stranger:
+            assert {row: await _ask(stranger, row, names) for row in rows} == dict.fromkeys(rows, 401), why
+    async with client_of(place.url, good["access_token"]) as client:
+        assert (await client.get("/me")).json()["username"] == "admin"
+        gone = replace(await state.accounts.database.read(users.get, claims["sub"]), disabled_at=NOW)
+        await state.accounts.database.write(users.update, gone)  # as another process does it
+        await trio.sleep(RECHECK_S)
+        assert {row: await _ask(client, row, names) for row in rows} == dict.fromkeys(rows, 401)
 
 
 async def test_anothers_constellation_does_not_exist(place: Place) -> None:
@@ -120,8 +199,10 @@ async def test_a_token_for_one_constellation_reaches_nothing_else(place: Place) 
     secret = await accounts.create_token(admin, name="bound", scopes=["admin"], constellation_id=own)
     async with client_of(place.url, secret) as bound:
         for row, route in ROUTES.items():
+            if row in OF_SIGN_INS:
+                continue
             is_elsewhere = "{c}" in route.path and route.scope != "admin"
-            expected = 404 if is_elsewhere else 200 if row.startswith("GET ") else 403
+            expected = 404 if is_elsewhere else 200 if row.startswith("GET ") and route.scope != "admin" else 403
             assert await _ask(bound, row, names) == expected, row
         assert [row["id"] for row in (await bound.get("/constellations")).json()["items"]] == [own]
         elsewhere = place.parts.state.config.data_dir.with_name("elsewhere")
@@ -145,7 +226,7 @@ async def test_a_weaker_scope_is_refused(place: Place) -> None:
 
 
 async def test_the_right_scope_is_enough(place: Place) -> None:
-    for number, row in enumerate(ROUTES):
+    for number, row in enumerate(row for row in ROUTES if row not in OF_SIGN_INS):
         is_missing = row == "POST /constellations/restore" or _absent(row)
         expected = {404} if is_missing else {200, 201, 202, 204}
         if row.endswith(("/undo", "/redo", "/rollback")):
@@ -156,6 +237,8 @@ async def test_the_right_scope_is_enough(place: Place) -> None:
             expected = {404}  # there is no agent to lend it to
         if row.endswith("/ws"):
             expected = {426}  # the request is not one for a WebSocket
+        if row == "DELETE /users/{u}":
+            expected = {409}  # the last administrator, with constellations
         if "/embeddings/" in row:
             expected = {409, 503}  # nothing is embedded yet, and perhaps nothing can be
         assert await _ask(place.admin, row, await _names(place, number)) in expected, row
