@@ -40,6 +40,7 @@ RESOURCES = (
     "pattern_server.http.routes.usage",
     "pattern_server.http.routes.models",
     "pattern_server.http.routes.tokens",
+    "pattern_server.http.routes.mcp",
 )
 
 
