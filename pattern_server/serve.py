@@ -222,6 +222,7 @@ async def assembled(
                 started_at=now_text(runtime.clock),
                 metrics=metrics,
                 models=models,
+                background=nursery,
             )
             models.log_unusable()
             metrics.gates = models.client.gate_figures

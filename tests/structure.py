@@ -48,6 +48,7 @@ EXTENSIONS: Mapping[str, str | None] = {
     "pattern_core/groups/coordinations": "pattern_core/groups/coordinations/__init__.py",
     "pattern_core/embeddings/providers": "pattern_core/embeddings/providers/__init__.py",
     "pattern_server/http/routes": "pattern_server/http/app.py",
+    "pattern_server/http/toolsets": "pattern_server/http/toolsets/__init__.py",
     "pattern_server/cli": "pattern_server/cli/__init__.py",
     "pattern_db/tables": None,
     "pattern_db/journal": None,
@@ -55,7 +56,7 @@ EXTENSIONS: Mapping[str, str | None] = {
 # Borders of tasks, where an unexpected error becomes a log line and a restart, or a problem document; and two files
 # that swallow nothing: one translates the bare BaseException of loro, one carries errors from a thread to a task.
 CATCHERS = (
-    *("pattern_server/supervisor.py", "pattern_server/http/border.py"),
+    *("pattern_server/supervisor.py", "pattern_server/http/border.py", "pattern_server/http/mcp.py"),
     *("pattern_core/memory/document.py", "pattern_core/mcp_servers/servers.py", "pattern_db/lane.py"),
 )
 BROAD = {"Exception", "BaseException", "BaseExceptionGroup", "ExceptionGroup", "trio.Cancelled"}

@@ -143,15 +143,15 @@ async def ensure_server(config: Config) -> tuple[RunningServer, bool]:
         raise
 
 
-async def ensure_hosted(config: Config, output: Output) -> bool:
-    """Start a server in the background if none runs, on an empty data directory or for a person at a terminal; return
-    whether the directory is empty.
+async def ensure_hosted(config: Config, output: Output, *, is_needed: bool = False) -> bool:
+    """Start a server in the background if none runs, on an empty data directory, for a person at a terminal, or where
+    `is_needed`, since a script should leave nothing behind; return whether the directory is empty.
 
     Raises:
         NotFound, Unavailable: as `ensure_server`.
     """
     is_empty = next((config.data_dir / "constellations").glob("*"), None) is None
-    if is_empty or (sys.stdin.isatty() and sys.stdout.isatty()):
+    if is_needed or is_empty or (sys.stdin.isatty() and sys.stdout.isatty()):
         server, is_new = await ensure_server(config)
         if is_new:
             output.note(f"Started the server at {server.url}. To stop it: pattern down")

@@ -24,6 +24,8 @@ from pattern_server.config import Config, load
 
 # What a command gives back: nothing for done, or one of output's exit codes.
 ExitCode: TypeAlias = int | None
+# Starts a server if a command needs one; returns whether the data directory is empty.
+Hosts: TypeAlias = Callable[[Config, Output], Awaitable[bool]]
 
 ABSENT = 404
 data_dir_option = click.option(
@@ -118,13 +120,12 @@ def local(function: Callable[..., ExitCode]) -> Callable[..., None]:
 
 
 def connected(
-    function: Callable[..., Awaitable[ExitCode]], *, creates: bool = False, hosts: bool = False
+    function: Callable[..., Awaitable[ExitCode]], *, creates: bool = False, hosts: Hosts | None = None
 ) -> Callable[..., None]:
     """Return a command that uses the API: called in trio with the `Api`, its `Output`, and click's parameters.
 
-    One that `creates` creates the data directory if there is none; the others refuse. One that `hosts` starts a server
-    in the background if none runs, and in an empty data directory creates a first agent. If there is a constellation,
-    it starts a server only for a person at a terminal: a script leaves nothing behind.
+    One that `creates` creates the data directory if there is none; the others refuse. `hosts` may start a
+    server in the background; in an empty data directory the command then creates a first agent.
     """
 
     @server_option
@@ -145,8 +146,8 @@ def connected(
                     output.names = await people(api, name)  # of the agent or person that it perhaps has the id of
                 raise
 
-        host = output if hosts and http is None else None
-        return trio.run(_with_api, config, creates, http, call, host)
+        host = None if hosts is None or http is not None else partial(hosts, config, output)
+        return trio.run(_with_api, config, creates, http, call, host, output)
 
     return command
 
@@ -154,7 +155,9 @@ def connected(
 creating = partial(connected, creates=True)
 
 
-def in_constellation(function: Callable[..., Awaitable[ExitCode]], *, hosts: bool = False) -> Callable[..., None]:
+def in_constellation(
+    function: Callable[..., Awaitable[ExitCode]], *, hosts: Hosts | None = None
+) -> Callable[..., None]:
     """Return a command about one constellation: called with its `Home`, the `Output`, and click's other parameters."""
 
     @constellation_option
@@ -166,7 +169,8 @@ def in_constellation(function: Callable[..., Awaitable[ExitCode]], *, hosts: boo
     return command
 
 
-hosting = partial(in_constellation, hosts=True)
+hosting = partial(in_constellation, hosts=ensure_hosted)
+always_hosting = partial(in_constellation, hosts=partial(ensure_hosted, is_needed=True))
 
 
 class PlainGroup(click.Group):
@@ -225,13 +229,14 @@ async def _with_api(
     creates: bool,
     server: httpx2.AsyncClient | None,
     call: Callable[[Api], Awaitable[ExitCode]],
-    host: Output | None,
+    host: Callable[[], Awaitable[bool]] | None,
+    output: Output,
 ) -> ExitCode:
     with unwrapped():
-        is_empty = host is not None and await ensure_hosted(config, host)
+        is_empty = host is not None and await host()
         async with open_api(config, creates=creates, server=server) as api:
-            if host is not None and is_empty and await first_agent(api):
-                host.note(f"Created the constellation {HOME} with the agent {FIRST_AGENT}.")
+            if is_empty and await first_agent(api):
+                output.note(f"Created the constellation {HOME} with the agent {FIRST_AGENT}.")
             return await call(api)
 
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import quote
+
 import click
+import httpx2
+import trio
 
 from pattern_core.errors import NotFound
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import ExitCode, Home, PlainGroup
+from pattern_server.cli.command import ExitCode, Home, PlainGroup, always_hosting, unwrapped
 from pattern_server.cli.output import FAILED, Output, cut, in_line
 
 SERVER_COLUMNS = ("name", "state", "tools?", "place?", "trouble*")
@@ -14,6 +24,12 @@ SERVER_TOOL_COLUMNS = ("name", "effect?", "description")
 TOOL_COLUMNS = ("name", "effect?", "profiles?", "description")
 PROFILES = ("auto", "full", "small")
 DESCRIPTION_CHARS_MAX = 80  # shown of a description
+# The methods of the protocol that the server answers; the library answers all others.
+FORWARDED = (
+    *("tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read"),
+    *("prompts/list", "prompts/get"),
+)
+GONE = "the server stopped answering; start it with `pattern up`. What it had accepted is stored and continues then"
 
 tool = PlainGroup("tool", help="Tools that agents may have.")
 
@@ -67,6 +83,60 @@ async def test(home: Home, output: Output, name: str) -> ExitCode:
     count = len(server["tools"])
     output.result(server, f"{name} works: {count} tool{'' if count == 1 else 's'}.")
     return None
+
+
+@mcp.add("serve", "-c home", runs=always_hosting)
+async def serve(home: Home, output: Output) -> None:
+    """Serve a constellation to an MCP client, such as an editor, which starts this command.
+
+    Speaks the protocol over standard input and output until the input ends. Starts a server in the background if none
+    runs.
+    """
+    await home.get()  # a wrong name or token is refused here, with a reason that a person can read
+    await trio.to_thread.run_sync(import_module, "mcp.client.client")  # half a second of computing
+    from mcp.server.lowlevel.server import Server
+    from mcp.server.stdio import stdio_server
+    from mcp_types import RequestParams
+
+    async with _protocol(home, "auto") as client:
+        server: Server[Any] = Server("pattern", version=version("pattern-server"), instructions=client.instructions)
+    for method in FORWARDED:
+        server.add_request_handler(method, RequestParams, partial(_forward, home))
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+@asynccontextmanager
+async def _protocol(home: Home, mode: str) -> AsyncIterator[Any]:  # Any: the library's client
+    from mcp.client.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    home.find_again()
+    url = f"{str(home.http.base_url).rstrip('/')}/mcp/{quote(home.name, safe='')}"
+    with unwrapped():
+        async with Client(streamable_http_client(url, http_client=home.http), mode=mode, cache=None) as client:
+            yield client
+
+
+async def _forward(home: Home, ctx: Any, _params: object) -> dict[str, Any]:  # Any: the library's request
+    """Have the server answer. Each request is one of HTTP by itself: the server may restart in between."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+    from mcp_types.methods import MONOLITH_REQUESTS
+    from mcp_types.version import LATEST_MODERN_VERSION
+    from pydantic import TypeAdapter
+
+    params = {name: value for name, value in (ctx.params or {}).items() if name != "_meta"}
+    request = MONOLITH_REQUESTS[ctx.method].model_validate({"method": ctx.method, "params": params})
+    answers = TypeAdapter(dict[str, Any])
+    try:
+        async with _protocol(home, LATEST_MODERN_VERSION) as client:
+            answer = await client.session.send_request(request, answers, progress_callback=ctx.session.report_progress)
+            return dict(answer)
+    except (MCPError, httpx2.TransportError) as error:
+        if isinstance(error, MCPError) and error.error.code != CONNECTION_CLOSED:
+            raise
+        raise MCPError(CONNECTION_CLOSED, GONE) from error
 
 
 def in_profile(tool: Json, profile: str) -> bool:

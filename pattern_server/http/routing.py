@@ -46,7 +46,7 @@ OwnerInPath = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """The parts of a running server."""
+    """The parts of a running server. The tasks of `background` end with it, and it with a bug of theirs."""
 
     config: Config
     accounts: Accounts
@@ -58,6 +58,7 @@ class ServerState:
     started_at: str
     metrics: Metrics
     models: ModelSetup
+    background: trio.Nursery
 
 
 async def _server(request: Request) -> ServerState:
@@ -271,7 +272,7 @@ def _is_json(request: Request) -> bool:
 
 
 class Router(APIRouter):
-    """The routes of one resource, below `/api/v1`."""
+    """The routes of one resource, below `/api/v1` or another `base`."""
 
-    def __init__(self, *, tags: list[str], prefix: str = "") -> None:
-        super().__init__(prefix=API + prefix, tags=[*tags], route_class=ApiRoute)
+    def __init__(self, *, tags: list[str], prefix: str = "", base: str = API) -> None:
+        super().__init__(prefix=base + prefix, tags=[*tags], route_class=ApiRoute)

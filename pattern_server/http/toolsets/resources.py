@@ -1,0 +1,127 @@
+"""What people show to a model: memory blocks and files as resources, and prompts made of what is remembered.
+
+`ANSWERS` are the methods of the protocol. Each takes the constellation and the params of a request, which the library
+has checked, and returns the result as JSON.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote, unquote
+
+from pattern_core.constellation import Constellation
+from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.ids import now_text
+from pattern_core.search import SPOKEN, SearchRequest
+from pattern_db.enums import CONSTELLATION_OWNER
+from pattern_server.http.bodies import decode_cursor, encode_cursor
+from pattern_server.http.routing import owner_of
+
+PAGE = 200  # resources, and all of the last owner's
+FILES_MAX = 1_000  # listed of one folder; all can be read
+FILE_BYTES_MAX = 1024 * 1024  # of a file that is read whole
+HITS = 10
+MEMORY, FILES = "pattern://memory/", "pattern://files/"
+Params = Mapping[str, Any]
+
+
+async def _list_resources(constellation: Constellation, params: Params) -> dict[str, Any]:
+    """Return a page of resources, owner by owner."""
+    after = decode_cursor(params.get("cursor"), 2)
+    owners = {agent.name: agent.id for agent in await constellation.roster.all()}
+    owners[CONSTELLATION_OWNER] = CONSTELLATION_OWNER
+    places = [(MEMORY, name) for name in owners]
+    places += [(FILES, folder.name) for folder in await constellation.folders.all()]
+    found: list[dict[str, Any]] = []
+    for kind, name in sorted(place for place in places if after is None or place > after):
+        if kind == MEMORY:
+            seen = await constellation.memory.list(owners[name])
+            own = [block.label for block in seen if block.agent_id == owners[name]]
+            found += [_resource(kind, name, label, "text/plain") for label in own]
+        else:
+            files = await constellation.folders.files(name, limit=FILES_MAX)
+            found += [_resource(kind, name, file.name, file.content_type) for file in files]
+        if len(found) >= PAGE:
+            return {"resources": found, "nextCursor": encode_cursor(kind, name)}
+    return {"resources": found}
+
+
+def _resource(kind: str, owner: str, name: str, media_type: str | None) -> dict[str, Any]:
+    uri = f"{kind}{quote(owner, safe='')}/{quote(name)}"
+    return {"uri": uri, "name": f"{owner}/{name}", **({"mimeType": media_type} if media_type else {})}
+
+
+async def _list_templates(_constellation: Constellation, _params: Params) -> dict[str, Any]:
+    memory = {"uriTemplate": MEMORY + "{agent}/{label}", "name": "memory block"}
+    return {"resourceTemplates": [memory, {"uriTemplate": FILES + "{folder}/{+path}", "name": "file"}]}
+
+
+async def _read_resource(constellation: Constellation, params: Params) -> dict[str, Any]:
+    uri = str(params["uri"])
+    kind = next((kind for kind in (MEMORY, FILES) if uri.startswith(kind)), "")
+    owner, _, name = (unquote(part) for part in uri.removeprefix(kind).partition("/"))
+    if not kind or not name:
+        raise NotFound(f"there is no resource {uri!r}; list the resources")
+    if kind == MEMORY:
+        view = await constellation.memory.view(await owner_of(constellation, owner), name)
+        return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": view.content}]}
+    _file, data = await constellation.folders.content(owner, name)
+    if len(data) > FILE_BYTES_MAX:
+        raise InvalidInput(f"{name} has {len(data)} bytes, more than {FILE_BYTES_MAX}; use the tool `search`")
+    try:
+        return {"contents": [{"uri": uri, "text": data.decode()}]}
+    except UnicodeDecodeError:
+        return {"contents": [{"uri": uri, "blob": b64encode(data).decode()}]}
+
+
+async def _recall(constellation: Constellation, topic: str) -> str:
+    """Show what was said or stored about a topic."""
+    request = SearchRequest(query=topic, roles=SPOKEN, limit=HITS, now=now_text(constellation.runtime.clock))
+    hits = (await constellation.search(request)).hits
+    found = "\n".join(f"- {hit.created_at[:10]}, {hit.kind.value}: {hit.snippet}" for hit in hits)
+    return f"What is remembered about {topic}:\n\n{found or 'Nothing.'}"
+
+
+async def _memory(constellation: Constellation, agent: str) -> str:
+    """Show the memory blocks of an agent."""
+    blocks = await constellation.memory.list(await owner_of(constellation, agent))
+    return "\n\n".join([f"The memory of {agent}:", *(f"## {block.label}\n\n{block.content}" for block in blocks)])
+
+
+# By name: the one argument of a prompt, and what makes its text.
+_PROMPTS: Mapping[str, tuple[str, Callable[[Constellation, str], Awaitable[str]]]] = MappingProxyType(
+    {"recall": ("topic", _recall), "memory": ("agent", _memory)}
+)
+
+
+async def _list_prompts(_constellation: Constellation, _params: Params) -> dict[str, Any]:
+    shown = [
+        {"name": name, "description": make.__doc__, "arguments": [{"name": argument, "required": True}]}
+        for name, (argument, make) in _PROMPTS.items()
+    ]
+    return {"prompts": shown}
+
+
+async def _get_prompt(constellation: Constellation, params: Params) -> dict[str, Any]:
+    if params["name"] not in _PROMPTS:
+        raise NotFound(f"there is no prompt {params['name']!r}; there are {', '.join(_PROMPTS)}")
+    argument, make = _PROMPTS[params["name"]]
+    given = params.get("arguments") or {}
+    if argument not in given:
+        raise InvalidInput(f"the prompt {params['name']} needs `{argument}`")
+    text = await make(constellation, given[argument])
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+
+
+ANSWERS: Mapping[str, Callable[[Constellation, Params], Awaitable[dict[str, Any]]]] = MappingProxyType(
+    {
+        "resources/list": _list_resources,
+        "resources/templates/list": _list_templates,
+        "resources/read": _read_resource,
+        "prompts/list": _list_prompts,
+        "prompts/get": _get_prompt,
+    }
+)
