@@ -86,7 +86,8 @@ class McpSessions:
         """Serve one HTTP request.
 
         A client may close the connection as soon as it has its answer. The border cancels the request then, and the
-        library would drop the session that it opened; so it runs in a task of its own, and the library notices who leaves.
+        library would drop the session that it opened; so it runs in a task of its own, and the library notices that the
+        client has left.
         """
         await self._ready.wait()
         over = trio.Event()
