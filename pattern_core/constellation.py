@@ -40,9 +40,11 @@ from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
 from pattern_core.schedule.schedules import Schedules
+from pattern_core.schedule.task_starts import TaskStarts
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shared_state import SharedState
 from pattern_core.shell.shell import Shell
+from pattern_core.tasks import Tasks
 from pattern_core.timers import Timers
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Toolbox
@@ -63,7 +65,7 @@ from pattern_db.errors import DiskFull, RowNotFound
 from pattern_db.journal import budgets, group_runs, turns
 from pattern_db.journal import events as event_table
 from pattern_db.journal.retention import Pruned
-from pattern_db.tables import activity, messages, outbox
+from pattern_db.tables import activity, messages, outbox, tasks
 from pattern_db.tables.activity import TurnActivity
 from pattern_db.tables.messages import MessageRow
 
@@ -187,6 +189,8 @@ class Constellation:
             storage, self.roster, self.groups, self.timers, self.approvals, runtime.meters, accepting=self._accepting
         )
         self.memory.blocks.on_change = self.schedules.block_changed
+        self.tasks = Tasks(storage, self.timers)
+        self.timers.on_due(tasks.TIMER, TaskStarts(storage, self.roster, self._accepting).start)
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
@@ -207,6 +211,7 @@ class Constellation:
             memory=self.memory,
             sharing=self.sharing,
             revisions=self.revisions,
+            tasks=self.tasks,
             search=self.search,
             halt=self.halt,
             state=self.state,

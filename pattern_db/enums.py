@@ -186,6 +186,27 @@ class OccurrenceStatus(StrEnum):
     ASKED = "asked"
 
 
+class TaskStatus(StrEnum):
+    """The status of a task; the last two are final. What is in the backlog or deferred is not to be done now."""
+
+    BACKLOG = "backlog"
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    BLOCKED = "blocked"
+    DEFERRED = "deferred"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+class Priority(StrEnum):
+    """How urgent something is, ascending; columns hold the place in this list, from 0."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    URGENT = "urgent"
+
+
 class PathType(StrEnum):
     """Where a folder's files are."""
 
@@ -209,6 +230,7 @@ class SearchKind(StrEnum):
     ARCHIVAL = "archival"
     FILE = "file"
     SUMMARY = "summary"
+    TASK = "task"
 
 
 class IndexState(StrEnum):

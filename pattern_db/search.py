@@ -1,4 +1,4 @@
-"""Full-text search over messages, memory blocks, archive, files and summaries, filtered inside the query.
+"""Full-text search over messages, memory blocks, archive, files, summaries and tasks, filtered inside the query.
 
 This module has the parts of a search: the rows with a term, those that match the filters, their bm25 rank, the
 neighbours of a message. The caller decides how they are combined.
@@ -16,7 +16,7 @@ import apsw
 
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
-from pattern_db.enums import SPOKEN, Role, SearchKind
+from pattern_db.enums import CONSTELLATION_OWNER, SPOKEN, Role, SearchKind
 from pattern_db.search_terms import Term
 from pattern_db.vectors import SqlCondition
 
@@ -204,6 +204,24 @@ _PLACES = {
             "agents": f"s.agent_id IN {_AGENTS}",
             "since": "s.ended_at >= :since",
             "until": "s.started_at < :until",
+        },
+    ),
+    SearchKind.TASK: _Place(
+        number=None,
+        index="task_fts",
+        table="tasks",
+        tables="tasks AS t",
+        row="t.row",
+        ref="t.id",
+        text="t.content",
+        details="t.id, t.id, t.agent_id, t.content, t.updated_at, NULL, NULL, NULL, NULL, NULL,"
+        " json_object('status', t.status, 'due_at', t.due_at, 'parent_task_id', t.parent_task_id)",
+        conditions={
+            "": "1",
+            "agents": f"coalesce(t.agent_id, '{CONSTELLATION_OWNER}') IN {_AGENTS}",
+            "since": "t.updated_at >= :since",
+            "until": "t.updated_at < :until",
+            "tags": f"EXISTS (SELECT 1 FROM json_each(t.tags) WHERE value IN {_TAGS})",
         },
     ),
 }

@@ -37,7 +37,8 @@ from pattern_db.tables.embedding_sources import EmbeddingSource
 BATCH_ROWS = 32  # rows that one batch looks at
 BATCH_PIECES = 64  # pieces after which no row is added; a single long text may have more
 # The past, worked off one kind after the other: what agents keep before what they said.
-_PAST = (SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.SUMMARY, SearchKind.MESSAGE, SearchKind.FILE)
+_KEPT = (SearchKind.BLOCK, SearchKind.ARCHIVAL, SearchKind.SUMMARY, SearchKind.TASK)
+_PAST = (*_KEPT, SearchKind.MESSAGE, SearchKind.FILE)
 
 PIECE_CHARS = 900  # some 200 tokens of English; small models read 256 and silently leave out the rest
 PREVIOUS_CHARS = 300

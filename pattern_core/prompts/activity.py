@@ -18,16 +18,16 @@ from pattern_core.agent_settings import ContextSettings
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.untrusted import escaped
 from pattern_db.columns import Json, iso
-from pattern_db.enums import TurnStatus
-from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, OpenTask, TurnActivity
+from pattern_db.enums import TaskStatus, TurnStatus
+from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, TurnActivity
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.tasks import TaskRow
 
 HOUR_MS = 3_600_000
 TURNS_MAX = 100  # that are remembered: a prompt shows at most as many (context.activity_max)
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
 TASKS_MAX = 20
 LINES_KNOWN_MAX = 1_000  # lines kept for the next prompt; with many agents, most are in all their prompts
-_PRIORITIES = ("low", "medium", "high", "urgent")
 _DOING = {
     "completed": "answered",
     "running": "is busy with",
@@ -169,7 +169,7 @@ def _short(text: str) -> str:
     return words if len(words) <= WORDS_MAX else words[: WORDS_MAX - 1] + "…"
 
 
-def task_parts(tasks: Sequence[OpenTask], now: str) -> list[Part]:
+def task_parts(tasks: Sequence[TaskRow], now: str) -> list[Part]:
     """Return the tasks as lines, the most urgent first as they come; `now` is a stored time."""
     parts = []
     for task in tasks[:TASKS_MAX]:
@@ -180,11 +180,13 @@ def task_parts(tasks: Sequence[OpenTask], now: str) -> list[Part]:
     return parts
 
 
-def task_line(task: OpenTask, *, is_late: bool) -> str:
+def task_line(task: TaskRow, *, is_late: bool) -> str:
     """Return one task: `- Pay the rent (high, due 2026-02-01, overdue)`."""
-    about = [_PRIORITIES[task.priority]]
-    if task.status == "in_progress":
+    about = [str(task.priority)]
+    if task.status is TaskStatus.IN_PROGRESS:
         about.append("begun")
+    if task.blocked_reason is not None:
+        about.append(f"blocked: {_short(task.blocked_reason)}")
     if task.due_at is not None:
         about.append(f"due {task.due_at[:16].replace('T', ' ').removesuffix(' 00:00')}")
     if is_late:

@@ -49,10 +49,11 @@ from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
-from pattern_db.tables import activity, prompts
-from pattern_db.tables.activity import NotedActivity, OpenTask
+from pattern_db.tables import activity, prompts, tasks
+from pattern_db.tables.activity import NotedActivity
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.memory_blocks import BlockRow, Via
+from pattern_db.tables.tasks import TaskRow
 
 QUERY_CHARS_MAX = 2_000  # of a message, from its beginning: more makes no better question
 TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the search cut out of it
@@ -76,7 +77,7 @@ class Seen:
     """Rows that one look into the tables found: what can be searched, open tasks, what was noted for all agents."""
 
     findable: Sequence[SearchKind] = ()
-    tasks: Sequence[OpenTask] = ()
+    tasks: Sequence[TaskRow] = ()
     noted: Sequence[NotedActivity] = ()
 
 
@@ -184,7 +185,7 @@ class Prompts:
         since = iso(now_ms - settings.activity_hours * HOUR_MS)
         there, show = prompts.beyond(connection, agent_id, before, since), settings.show
         findable = there.findable if show.get(Kind.RECALLED, True) else ()
-        due = activity.open_tasks(connection, agent_id, TASKS_MAX) if there.tasks and show.get(Kind.TASKS, True) else ()
+        due = tasks.pressing(connection, agent_id, TASKS_MAX) if there.tasks and show.get(Kind.TASKS, True) else ()
         noted: Sequence[NotedActivity] = ()
         if there.noted and show.get(Kind.ACTIVITY, True):
             noted = activity.noted_since(connection, since, limit=4 * settings.activity_max)

@@ -19,7 +19,7 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import DatabaseError, RowNotFound, StorageFailed
 from pattern_db.journal import turns
-from pattern_db.tables import activity, agents, memory_blocks, prompts
+from pattern_db.tables import activity, agents, memory_blocks, prompts, tasks
 from pattern_db.tables.prompts import LoggedParts, ShownRow, StepPrompt
 
 TEXT_CHARS_MAX = 400  # shown of each part's text
@@ -155,7 +155,7 @@ def _today(connection: Connection, part: Part, reader: str) -> str | None:
         case Kind.RECALLED:
             return prompts.text_of(connection, part.ref)
         case Kind.TASKS:
-            return activity.title_of_task(connection, part.ref)
+            return tasks.title_of(connection, part.ref)
         case Kind.ACTIVITY:
             turn = activity.turn(connection, part.ref)
             if turn is not None:

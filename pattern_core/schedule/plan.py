@@ -27,7 +27,7 @@ LISTED_MAX = 100  # missed occurrences that get a row each; what is older shares
 EXCERPT_CHARS = 200  # of the line that matches a pattern
 
 Missed = Literal["skip", "last", "all", "ask"]
-Kind = Literal["inbox", "block", "elapsed", "activity", "pattern", "threshold"]
+Kind = Literal["inbox", "block", "task", "elapsed", "activity", "pattern", "threshold"]
 _NEEDS = {"block": "label", "elapsed": "seconds", "pattern": "pattern", "threshold": "metric"}
 
 
@@ -39,6 +39,7 @@ class ScheduleCondition:
     |---|---|
     | `inbox` | the agent or group got a message |
     | `block` | another changed the block `label` |
+    | `task` | a task of its or of the constellation became due, or another changed it |
     | `elapsed` | `seconds` have passed |
     | `activity` | people and agents sent `count` messages in the constellation |
     | `pattern` | a message matches the regular expression `pattern` |
@@ -112,6 +113,8 @@ async def holding(plan: SchedulePlan, found: Changes, row: ScheduleRow, now_ms: 
                 words = f"new messages: {found.inbox}" if found.inbox >= one.count else ""
             case "block":
                 words = f"the block {label} changed" if found.blocks[label] > known_blocks.get(label, 0) else ""
+            case "task":
+                words = f"tasks that are due or changed: {found.tasks}" if found.tasks >= one.count else ""
             case "elapsed":
                 passed_s = (now_ms - since_ms) / 1000
                 words = f"{passed_s:.0f} seconds have passed" if passed_s >= (one.seconds or 0) else ""

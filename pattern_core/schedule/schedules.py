@@ -30,7 +30,7 @@ from pattern_core.untrusted import check_plain
 from pattern_core.validation import without_null
 from pattern_db.columns import Json, iso, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import AgentStatus, ApprovalKind, OccurrenceStatus, ScheduleStatus
+from pattern_db.enums import ApprovalKind, OccurrenceStatus, ScheduleStatus
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import schedules, timers
 from pattern_db.tables.memory_blocks import BlockRow
@@ -216,7 +216,7 @@ class Schedules:
 
     async def _changes(self, row: ScheduleRow, plan: SchedulePlan, since: int) -> schedules.Changes:
         labels = [one.label for one in plan.when if one.label is not None]
-        return await self._storage.database.read(schedules.changes, row, since, labels)
+        return await self._storage.database.read(schedules.changes, row, since, labels, self._storage.now())
 
     def block_changed(self, block: BlockRow, work: UnitOfWork) -> None:
         """Have groups that watch a block work soon, in the transaction that changes it."""
@@ -292,9 +292,7 @@ class Schedules:
         if row.group_id is not None:
             target = await self._groups.get(row.group_id)
         else:
-            target = await self._roster.get(row.agent_id or "")
-            if target.status is AgentStatus.HIBERNATED:
-                target = await self._roster.update(target.id, {"status": AgentStatus.ACTIVE})
+            target = await self._roster.awake(row.agent_id or "")
         content = "\n\n".join([row.message, *(["Why now: " + "; ".join(reasons)] if reasons else [])])
         about = {"schedule_id": row.id, "schedule": row.name, "nominal_at": iso(nominal)}
         incoming = IncomingMessage(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pattern_core.shared_state import SharedState
     from pattern_core.shell.policy import ShellSettings
     from pattern_core.shell.shell import Shell
+    from pattern_core.tasks import Tasks
     from pattern_core.web.policy import WebSettings
     from pattern_core.web.web import Web
 
@@ -76,6 +77,7 @@ class Toolbox:
     memory: MemoryStore
     sharing: Sharing
     revisions: Revisions
+    tasks: Tasks
     search: Callable[[SearchRequest], Awaitable[SearchResult]]
     halt: Halt
     state: SharedState

@@ -1,4 +1,4 @@
-"""Recent activity of a constellation's agents (turns, and events for all agents), and their tasks."""
+"""Recent activity of a constellation's agents: turns, and events for all agents."""
 
 from __future__ import annotations
 
@@ -84,34 +84,3 @@ def noted_since(connection: Connection, since: str, *, limit: int) -> list[Noted
 def noted(connection: Connection, event_id: str) -> NotedActivity | None:
     """Return one noted event; None if there is none of that id."""
     return _NOTED.first(connection, "WHERE e.id = ?", (event_id,))
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTask:
-    """A task that is not done. `agent_id` None is the whole constellation's; `priority` 0 (low) to 3 (urgent)."""
-
-    id: str
-    agent_id: str | None
-    title: str
-    status: str
-    priority: int
-    due_at: str | None
-
-
-_TASKS = Table("tasks", OpenTask)
-
-
-def open_tasks(connection: Connection, agent_id: str, limit: int) -> list[OpenTask]:
-    """Return the agent's open tasks and the constellation's: the most urgent first, then by due time and creation."""
-    return _TASKS.select(
-        connection,
-        "WHERE status IN ('pending', 'in_progress') AND (agent_id = ?1 OR agent_id IS NULL)"
-        " ORDER BY priority DESC, due_at IS NULL, due_at, created_at, id LIMIT ?2",
-        (agent_id, limit),
-    )
-
-
-def title_of_task(connection: Connection, task_id: str) -> str | None:
-    """Return the task's title; None if the task no longer exists."""
-    row = connection.execute("SELECT title FROM tasks WHERE id = ?", (task_id,)).fetchone()
-    return None if row is None else str(row[0])

@@ -24,6 +24,7 @@ SOURCES = {
     SearchKind.ARCHIVAL: "archival_entries",
     SearchKind.FILE: "file_passages",
     SearchKind.SUMMARY: "archive_summaries",
+    SearchKind.TASK: "tasks",
 }
 # Vectors per chunk. Each owner's last chunk is half empty on average: 4 KB for 384 numbers. Sixteen were twice as slow
 # to read at 100,000 vectors, 256 a tenth less.
@@ -123,6 +124,7 @@ _LAYOUTS = {
         "file_passage_embeddings", "folder_id", (("passage_id", "TEXT", "ref"), ("file_id", "TEXT", "parent"))
     ),
     SearchKind.SUMMARY: _Layout("summary_embeddings", "agent_id", (("summary_id", "TEXT", "ref"), _PIECE, _HASH)),
+    SearchKind.TASK: _Layout("task_embeddings", "agent_id", (("task_id", "TEXT", "ref"), _PIECE, _HASH)),
 }
 
 

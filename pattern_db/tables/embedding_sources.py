@@ -1,4 +1,4 @@
-"""The stored texts that can be embedded: messages, blocks, entries, passages of files and summaries."""
+"""The stored texts that can be embedded: messages, blocks, entries, passages of files, summaries and tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pattern_db.columns import from_json
 from pattern_db.connection import Connection, Values, fetch_all
-from pattern_db.enums import SPOKEN, SearchKind
+from pattern_db.enums import CONSTELLATION_OWNER, SPOKEN, SearchKind
 from pattern_db.tables.embedding_indexes import SOURCES
 
 # What has a text among messages: no results of tools, no tombstones.
@@ -23,6 +23,8 @@ _TEXTS = {
     " FROM file_passages AS p JOIN folder_files AS f ON f.id = p.file_id WHERE p.id = ?1",
     # Stubs have no vectors: they have no content, and all of them would be near each other.
     SearchKind.SUMMARY: "SELECT agent_id, summary, NULL, NULL FROM archive_summaries WHERE id = ?1 AND is_stub = 0",
+    SearchKind.TASK: f"SELECT coalesce(agent_id, '{CONSTELLATION_OWNER}'), content, NULL, NULL FROM tasks"
+    " WHERE id = ?1",
 }
 
 

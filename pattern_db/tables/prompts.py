@@ -161,8 +161,8 @@ def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Be
         " EXISTS (SELECT 1 FROM archival_entries WHERE agent_id IN (?1, ?3)),"
         " EXISTS (SELECT 1 FROM folder_attachments AS a JOIN folder_files AS f ON f.folder_id = a.folder_id"
         " WHERE a.agent_id = ?1),"
-        " EXISTS (SELECT 1 FROM tasks WHERE agent_id = ?1 AND status IN ('pending', 'in_progress'))"
-        " OR EXISTS (SELECT 1 FROM tasks WHERE agent_id IS NULL AND status IN ('pending', 'in_progress')),"
+        " EXISTS (SELECT 1 FROM tasks WHERE agent_id = ?1 AND status IN ('pending', 'in_progress', 'blocked'))"
+        " OR EXISTS (SELECT 1 FROM tasks WHERE agent_id IS NULL AND status IN ('pending', 'in_progress', 'blocked')),"
         " EXISTS (SELECT 1 FROM activity_events WHERE timestamp >= ?4)",
         (agent_id, before or "~", CONSTELLATION_OWNER, since),  # '~' is greater than all digits
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pattern_db.columns import Json, to_json
+from pattern_db.columns import Json, iso, to_json
 from pattern_db.connection import Connection, Table, Values, fetch_all
 from pattern_db.enums import CONSTELLATION_OWNER, OccurrenceStatus, ScheduleStatus
 from pattern_db.errors import RowConflict, RowNotFound
@@ -52,7 +52,8 @@ class OccurrenceRow:
 
 class Changes(NamedTuple):
     """What happened since a turn with some key: the newest key, how many messages there were, how many of them to the
-    target of a schedule, tokens, failed turns, and the newest change of each named block by another than its target.
+    target of a schedule, tokens, failed turns, the newest change of each named block by another than its target, and
+    how many open tasks became due since it fired, or were changed by another.
     """
 
     turn: int
@@ -61,6 +62,7 @@ class Changes(NamedTuple):
     tokens: int
     failed: int
     blocks: Mapping[str, int]
+    tasks: int
 
 
 _SCHEDULES = Table("schedule", ScheduleRow, json=("plan", "seen"), types={"status": ScheduleStatus})
@@ -188,7 +190,7 @@ def occurrences(
     )
 
 
-def changes(connection: Connection, row: ScheduleRow, since: int, labels: Sequence[str]) -> Changes:
+def changes(connection: Connection, row: ScheduleRow, since: int, labels: Sequence[str], now: str) -> Changes:
     """Return what happened since the turn with the key `since`, for the conditions of a schedule.
 
     What the system asked for does not count, nor do changes of a block by the schedule's own agent, or in turns for
@@ -213,7 +215,14 @@ def changes(connection: Connection, row: ScheduleRow, since: int, labels: Sequen
             " OR b.id IN (SELECT block_id FROM shared_block_agents WHERE agent_id = ?2))",
             (label, owner, CONSTELLATION_OWNER),
         ).get
-    return Changes(*counts, blocks)
+    tasks: int = connection.execute(
+        "WITH own (id) AS (SELECT ?1 UNION SELECT agent_id FROM group_members WHERE group_id = ?1)"
+        " SELECT count(*) FROM tasks WHERE status NOT IN ('completed', 'cancelled')"
+        " AND (agent_id IS NULL OR agent_id IN (SELECT id FROM own)) AND ((due_at > ?2 AND due_at <= ?3)"
+        " OR (updated_at > ?2 AND changed_by NOT IN (SELECT 'agent:' || id FROM own UNION SELECT 'system')))",
+        (owner, iso(row.seen.get("at", 0)), now),
+    ).get
+    return Changes(*counts, blocks, tasks)
 
 
 def said_since(connection: Connection, position: str, newest: int) -> list[str]:

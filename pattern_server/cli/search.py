@@ -1,4 +1,4 @@
-"""`pattern search`: search messages, memory, archive, files and summaries by words and meaning."""
+"""`pattern search`: search messages, memory, archive, files, summaries and tasks by words and meaning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pattern_server.cli.command import Home, in_constellation
 from pattern_server.cli.names import AGENT
 from pattern_server.cli.output import Output, in_line
 
-KINDS = ("message", "block", "archival", "file", "summary")
+KINDS = ("message", "block", "archival", "file", "summary", "task")
 LIMIT_MAX = 100
 
 

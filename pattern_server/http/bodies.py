@@ -87,6 +87,11 @@ def require_values(changes: Mapping[str, object], *names: str) -> None:
             raise InvalidInput(f"`{name}` cannot be null; leave it out to keep it")
 
 
+def version_in(if_match: str | None) -> str | None:
+    """Return the version that a change needs by its header `If-Match`; None if any will do."""
+    return None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
+
+
 def encode_cursor(*place: str) -> str:
     """Return an opaque cursor for a place in a list."""
     return base64.urlsafe_b64encode(json.dumps(place).encode()).decode().rstrip("=")

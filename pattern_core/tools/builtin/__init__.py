@@ -17,6 +17,7 @@ from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.builtin.shell import shell
 from pattern_core.tools.builtin.state_get import state_get
 from pattern_core.tools.builtin.state_set import state_set
+from pattern_core.tools.builtin.task import task_create, task_list, task_update
 from pattern_core.tools.builtin.tell import tell
 from pattern_core.tools.builtin.web import web
 from pattern_core.tools.tool import Tool
@@ -38,5 +39,8 @@ BUILTIN: tuple[Tool, ...] = (
     shell,
     state_get,
     state_set,
+    task_create,
+    task_update,
+    task_list,
     emergency_halt,
 )

@@ -16,7 +16,7 @@ from pattern_core.tools.tool import ToolContext, tool
 from pattern_db.columns import iso
 from pattern_db.enums import EffectClass, Role, SearchKind
 
-Domain = Literal["all", "conversations", "archival_memory", "blocks", "files"]
+Domain = Literal["all", "conversations", "archival_memory", "blocks", "files", "tasks"]
 BRIEF = "Find what was said or stored before, as for `When did I visit Rome?`"
 LIMIT_DEFAULT = 20
 _KINDS: dict[Domain, tuple[SearchKind, ...]] = {
@@ -25,6 +25,7 @@ _KINDS: dict[Domain, tuple[SearchKind, ...]] = {
     "archival_memory": (SearchKind.ARCHIVAL,),
     "blocks": (SearchKind.BLOCK,),
     "files": (SearchKind.FILE,),
+    "tasks": (SearchKind.TASK,),
 }
 _TALK = ("all", "conversations")  # domains that hold messages; roles and sessions narrow them to those
 
@@ -41,7 +42,7 @@ async def search(
     by_session: bool = False,
     limit: int = LIMIT_DEFAULT,
 ) -> dict[str, object]:
-    """Search conversations, archive, blocks and files by words and meaning.
+    """Search conversations, archive, blocks, files and tasks by words and meaning.
 
     A file's tag is its folder. `by_session`: one hit per conversation.
     """

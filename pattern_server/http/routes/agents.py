@@ -19,7 +19,7 @@ from pattern_core.tools.registry import suited
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config
 from pattern_server.http.blocks import BlockCreateRequest, new_block
-from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of
+from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of, version_in
 from pattern_server.http.routing import Router, ToRead, ToWrite
 from pattern_server.settings import default_model_of
 
@@ -152,8 +152,8 @@ async def update(
         raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out fields that should stay unchanged")
     if not body.force:
         _check_providers(home.server.models.config, changes.get("model_provider"), changes.get("config", {}))
-    version = None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
-    return _tagged(response, home.constellation, await home.constellation.roster.update(a, changes, version=version))
+    agent = await home.constellation.roster.update(a, changes, version=version_in(if_match))
+    return _tagged(response, home.constellation, agent)
 
 
 @router.delete("/{a}", status_code=204)

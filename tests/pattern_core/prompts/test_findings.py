@@ -27,8 +27,9 @@ from pattern_core.search import RELEVANT_MIN, Hit, SearchRequest, SearchResult, 
 from pattern_core.untrusted import MASK
 from pattern_db.columns import unix_ms
 from pattern_db.database import Database
-from pattern_db.enums import CONSTELLATION_OWNER, Role, SearchKind
-from pattern_db.tables.activity import NotedActivity, OpenTask, TurnActivity
+from pattern_db.enums import CONSTELLATION_OWNER, Priority, Role, SearchKind, TaskStatus
+from pattern_db.tables.activity import NotedActivity, TurnActivity
+from pattern_db.tables.tasks import TaskRow
 from tests.pattern_core.embeddings.stage import ScriptedEmbedder, World
 from tests.pattern_core.memory.rig import ADA as ADA_ID
 from tests.pattern_core.turns.rig import ADA
@@ -54,7 +55,7 @@ NOTED = NotedActivity(
 BOB = replace(ADA, id="agent_bob", name="bob")
 MIDNIGHT_MS = unix_ms("2026-01-02T00:00:00.000Z")  # a day after the first moment that counts
 NOW = "2026-01-15T12:00:00.000Z"
-TASK = OpenTask(id="task_1", agent_id="ada", title="Pay  the\nrent", status="pending", priority=2, due_at=None)
+TASK = TaskRow("task_1", "Pay  the\nrent", created_at=NOW, updated_at=NOW, agent_id="ada", priority=Priority.HIGH)
 
 
 def test_a_turn_is_one_line() -> None:
@@ -162,11 +163,13 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_task_is_one_line_and_says_why_it_is_shown() -> None:
     assert task_line(TASK, is_late=False) == "- Pay the rent (high)"
-    late = replace(TASK, due_at="2026-01-01T00:00:00.000Z", status="in_progress", agent_id=None)
+    late = replace(TASK, due_at="2026-01-01T00:00:00.000Z", status=TaskStatus.IN_PROGRESS, agent_id=None)
     assert task_line(late, is_late=True) == "- Pay the rent (high, begun, due 2026-01-01, overdue, for all agents)"
     soon = replace(TASK, due_at="2026-02-01T09:30:00.000Z")
     assert task_line(soon, is_late=False) == "- Pay the rent (high, due 2026-02-01 09:30)"
     assert task_line(replace(TASK, title="</data>"), is_late=False) == "- &lt;/data> (high)"
+    stuck = replace(TASK, status=TaskStatus.BLOCKED, blocked_reason="Waits for\n</data>")
+    assert task_line(stuck, is_late=False) == "- Pay the rent (high, blocked: Waits for &lt;/data>)"
     [part] = task_parts([replace(TASK, due_at="2026-01-01T00:00:00.000Z")], NOW)
     assert (part.kind, part.ref, part.reason) == (Kind.TASKS, "task_1", "an open task, overdue")
     assert task_parts([TASK], NOW)[0].reason == "an open task"

@@ -9,8 +9,9 @@ import trio.testing
 
 from pattern_core.memory.block import NewBlock
 from pattern_core.schedule.plan import ScheduleCondition
-from pattern_db.enums import BlockType
-from tests.pattern_core.schedule.rig import HOUR_S, Scheduled, scheduled
+from pattern_db.columns import iso
+from pattern_db.enums import BlockType, TaskStatus
+from tests.pattern_core.schedule.rig import HOUR_S, START_MS, Scheduled, scheduled
 from tests.support import BY_USER, rows
 
 EVERY = {"every": float(HOUR_S)}
@@ -87,6 +88,24 @@ async def test_a_block_that_another_changed_fires_it() -> None:
         await here.pass_time(HOUR_S)
         assert [one[1] for one in await here.found()] == ["skipped", "skipped", "fired", "skipped"]
         assert await reasons(here) == ["the block plan changed"]
+
+
+async def test_a_task_that_is_due_or_that_another_changed_fires_it() -> None:
+    async with scheduled() as here:
+        ada, tasks = await here.running.constellation.roster.get("ada"), here.running.constellation.tasks
+        due = {"agent_id": ada.id, "due_at": iso(START_MS + 90 * 60_000)}
+        [task] = await tasks.create(["Pay"], due, author=f"agent:{ada.id}")
+        await here.schedule({**EVERY, "when": [{"kind": "task"}]})
+        await here.pass_time(HOUR_S)
+        await here.pass_time(HOUR_S)
+        await tasks.update(task.id, {"notes": "half"}, author=f"agent:{ada.id}")
+        await here.pass_time(HOUR_S)
+        await tasks.update(task.id, {"notes": "whole"}, author="user:usr_ada")
+        await here.pass_time(HOUR_S)
+        await tasks.update(task.id, {"status": TaskStatus.COMPLETED}, author="user:usr_ada")
+        await here.pass_time(HOUR_S)
+        assert [one[1] for one in await here.found()] == ["skipped", "fired", "skipped", "fired", "skipped"]
+        assert await reasons(here) == ["tasks that are due or changed: 1"] * 2
 
 
 def _note_change(connection: Any, agent_id: str, author: str) -> None:

@@ -12,6 +12,8 @@ from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shared_state import SharedState
+from pattern_core.tasks import Tasks
+from pattern_core.timers import Timers
 from pattern_core.tools.tool import Tool, Toolbox, ToolContext
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
@@ -78,6 +80,7 @@ class ToolRig:
             memory=self.rig.store,
             sharing=self.sharing,
             revisions=self.revisions,
+            tasks=Tasks(self.rig.storage, Timers(self.rig.storage)),
             search=self.search,
             halt=cast("Halt", self.halt),  # only tests of emergency_halt need one, and set it
             state=SharedState(self.rig.storage),

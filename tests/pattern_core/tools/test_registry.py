@@ -109,6 +109,9 @@ def test_names_and_attributes() -> None:
         ("shell", EffectClass.UNSAFE, True, "", False),
         ("state_get", EffectClass.PURE, True, "", False),
         ("state_set", EffectClass.LOCAL, False, "", False),
+        ("task_create", EffectClass.LOCAL, False, "", False),
+        ("task_update", EffectClass.LOCAL, False, "", False),
+        ("task_list", EffectClass.PURE, True, "", False),
         ("emergency_halt", EffectClass.LOCAL, False, "", False),
     ]
 

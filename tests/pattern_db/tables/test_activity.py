@@ -6,7 +6,7 @@ from pattern_db.journal import turns
 from pattern_db.journal.turns import Started
 from pattern_db.tables import activity
 from pattern_db.tables.activity import TURNS_REACH, WORDS_CHARS
-from tests.pattern_db.conftest import LATER, NOW, MakeTurn, Say, make_task
+from tests.pattern_db.conftest import LATER, NOW, MakeTurn, Say
 
 
 def note(db: Connection, event_id: str, timestamp: str, agent: str | None = None) -> None:
@@ -45,19 +45,3 @@ def test_noted_events_come_newest_first(db: Connection) -> None:
     assert len(activity.noted_since(db, NOW, limit=1)) == 1
     assert activity.noted(db, "one") == found[1]
     assert activity.noted(db, "none") is None
-
-
-def test_open_tasks_of_the_agent_and_of_all_with_the_most_urgent_first(db: Connection) -> None:
-    make_task(db, "done", "agt_ada", "completed")
-    make_task(db, "never", "agt_ada", "cancelled")
-    make_task(db, "bobs", "agt_bob")
-    make_task(db, "low", "agt_ada", priority=0)
-    make_task(db, "later", "agt_ada", due_at="2027-01-02")
-    make_task(db, "sooner", "agt_ada", "in_progress", due_at="2027-01-01")
-    make_task(db, "undated", "agt_ada")
-    make_task(db, "urgent", None, priority=3)
-    found = activity.open_tasks(db, "agt_ada", 10)
-    assert [task.id for task in found] == ["urgent", "sooner", "later", "undated", "low"]
-    assert (found[0].agent_id, found[1].status, found[1].due_at) == (None, "in_progress", "2027-01-01")
-    assert [task.id for task in activity.open_tasks(db, "agt_ada", 2)] == ["urgent", "sooner"]
-    assert [activity.title_of_task(db, task) for task in ("done", "other")] == ["title of done", None]

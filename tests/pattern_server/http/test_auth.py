@@ -44,6 +44,8 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/inbox/{m}/retry": {},
     "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
     "PUT /constellations/{c}/state/{key}": {"value": "ada"},
+    "POST /constellations/{c}/tasks": {"title": "Pay the rent"},
+    "PATCH /constellations/{c}/tasks/{task_id}": {"status": "completed"},
     "POST /constellations/{c}/groups/{g}/messages": {"content": "Hello"},
     "POST /constellations/{c}/folders": {"name": "papers"},
     "PATCH /constellations/{c}/folders/{f}": {"description": "other"},
