@@ -109,6 +109,17 @@ class Roster:
         self._ids_by_name[agent.name] = agent.id
         return agent
 
+    async def awake(self, agent_id: str) -> Agent:
+        """Return the agent for which there is something to do; one that is hibernated becomes active.
+
+        Raises:
+            NotFound: there is none.
+        """
+        agent = await self.get(agent_id)
+        if agent.status is AgentStatus.HIBERNATED:
+            agent = await self.update(agent.id, {"status": AgentStatus.ACTIVE})
+        return agent
+
     async def all(self) -> list[Agent]:
         """Return all agents, by name."""
         return await self._storage.database.read(agents.list_all)

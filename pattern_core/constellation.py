@@ -15,6 +15,7 @@ from pattern_core.approvals import Approvals
 from pattern_core.archive.entries import Archive
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.usage import Budgets
+from pattern_core.calendars import Calendar
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
@@ -36,6 +37,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
+from pattern_core.schedule.reminders import Reminders
 from pattern_core.schedule.schedules import Schedules
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.shell.shell import Shell
@@ -60,7 +62,7 @@ from pattern_db.errors import DiskFull, RowNotFound
 from pattern_db.journal import budgets, group_runs, turns
 from pattern_db.journal import events as event_table
 from pattern_db.journal.retention import Pruned
-from pattern_db.tables import activity, messages
+from pattern_db.tables import activity, calendars, messages
 from pattern_db.tables.activity import TurnActivity
 from pattern_db.tables.messages import MessageRow
 
@@ -178,6 +180,9 @@ class Constellation:
         self.schedules = Schedules(
             storage, self.roster, self.groups, self.timers, self.approvals, accepting=self._accepting
         )
+        self.calendar = Calendar(storage, self.timers)
+        reminders = Reminders(storage, self.roster, self.calendar, self._accepting)
+        self.timers.on_due(calendars.TIMER, reminders.fire)
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
@@ -197,6 +202,7 @@ class Constellation:
             memory=self.memory,
             sharing=self.sharing,
             revisions=self.revisions,
+            calendar=self.calendar,
             search=self.search,
             halt=self.halt,
             web=None if web is None else Web(web, clock=clock),

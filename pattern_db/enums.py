@@ -167,6 +167,17 @@ class OccurrenceStatus(StrEnum):
     ASKED = "asked"
 
 
+class EventOccurrenceStatus(StrEnum):
+    """The state of an occurrence of a calendar event; a cancelled one does not take place."""
+
+    SCHEDULED = "scheduled"
+    ACTIVE = "active"
+    COMPLETED = "completed"
+    SKIPPED = "skipped"
+    SNOOZED = "snoozed"
+    CANCELLED = "cancelled"
+
+
 class PathType(StrEnum):
     """Where a folder's files are."""
 

@@ -46,7 +46,8 @@ RULES = (
         ),
         "HTTP clients",
     ),
-    Rule(("dateutil",), ("pattern_core/schedule/timing.py",), "one file knows when a rule is due"),
+    Rule(("dateutil",), ("pattern_core/timing.py",), "one file knows when a rule is due"),
+    Rule(("icalendar",), ("pattern_core/ical.py",), "one file knows the format of calendars"),
     Rule(("pint",), ("pattern_core/calculator.py",), "one file knows the units"),
     Rule(("mcp", "mcp_types"), ("pattern_core/mcp_servers/connection.py",), "one file knows the protocol's library"),
     Rule(("markdownify",), ("pattern_core/files/readers.py",), "pages are read in a child process"),
@@ -58,6 +59,7 @@ RULES = (
             "pattern_server/settings.py",
             "pattern_server/cli/mirror/disk.py",  # the states that it stored
             *("pattern_core/validation.py", "pattern_core/agent_settings.py", "pattern_core/budgets/"),
+            "pattern_core/timing.py",
             *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/", "pattern_core/groups/"),
             "pattern_core/schedule/",
             *("pattern_core/models/model.py", "pattern_core/models/catalogue.py", "pattern_core/models/routing.py"),
@@ -91,7 +93,7 @@ RULES = (
 )
 # Heavy libraries that must not delay the start of a server or of `pattern --help`.
 LATE = (
-    *("pint", "markdownify", "prometheus_client", "mcp", "mcp_types"),
+    *("icalendar", "pint", "markdownify", "prometheus_client", "mcp", "mcp_types"),
     *("numpy", "torch", "sentence_transformers", "huggingface_hub", "onnxruntime", "tokenizers"),
 )
 # A dotted call (or the start of one, ending with a dot) -> files that may, and what to do elsewhere.

@@ -29,6 +29,7 @@ from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.enums import BatchType, EffectClass
 
 if TYPE_CHECKING:
+    from pattern_core.calendars import Calendar
     from pattern_core.halt import Halt
     from pattern_core.memory.block import Attribution
     from pattern_core.memory.revisions import Revisions
@@ -72,6 +73,7 @@ class Toolbox:
     memory: MemoryStore
     sharing: Sharing
     revisions: Revisions
+    calendar: Calendar
     search: Callable[[SearchRequest], Awaitable[SearchResult]]
     halt: Halt
     web: Web | None = None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from pattern_core.calendars import Calendar
 from pattern_core.errors import NotFound
 from pattern_core.ids import message_id
 from pattern_core.memory.block import Attribution, agent_author
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.search import SearchRequest, SearchResult, search
+from pattern_core.timers import Timers
 from pattern_core.tools.tool import Tool, Toolbox, ToolContext
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso
@@ -77,6 +79,7 @@ class ToolRig:
             memory=self.rig.store,
             sharing=self.sharing,
             revisions=self.revisions,
+            calendar=Calendar(self.rig.storage, Timers(self.rig.storage)),
             search=self.search,
             halt=cast("Halt", self.halt),  # only tests of emergency_halt need one, and set it
             web=self.web,

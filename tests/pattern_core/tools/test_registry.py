@@ -106,6 +106,9 @@ def test_names_and_attributes() -> None:
         ("result", EffectClass.PURE, True, "auto full", True),
         ("web", EffectClass.IDEMPOTENT, True, "auto full", False),
         ("file_save", EffectClass.IDEMPOTENT, True, "", False),
+        ("event_create", EffectClass.LOCAL, False, "", False),
+        ("event_list", EffectClass.PURE, True, "", False),
+        ("event_update", EffectClass.LOCAL, False, "", False),
         ("shell", EffectClass.UNSAFE, True, "", False),
         ("emergency_halt", EffectClass.LOCAL, False, "", False),
     ]
