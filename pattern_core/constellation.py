@@ -16,6 +16,7 @@ from pattern_core.approvals import Approvals
 from pattern_core.archive.entries import Archive
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.usage import Budgets
+from pattern_core.calendars import Calendar
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
@@ -39,6 +40,7 @@ from pattern_core.outbox import Outbox, Undelivered
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
+from pattern_core.schedule.reminders import Reminders
 from pattern_core.schedule.schedules import Schedules
 from pattern_core.schedule.task_starts import TaskStarts
 from pattern_core.search import SearchRequest, SearchResult, search
@@ -65,7 +67,7 @@ from pattern_db.errors import DiskFull, RowNotFound
 from pattern_db.journal import budgets, group_runs, turns
 from pattern_db.journal import events as event_table
 from pattern_db.journal.retention import Pruned
-from pattern_db.tables import activity, messages, outbox, tasks
+from pattern_db.tables import activity, calendars, messages, outbox, tasks
 from pattern_db.tables.activity import TurnActivity
 from pattern_db.tables.messages import MessageRow
 
@@ -191,6 +193,9 @@ class Constellation:
         self.memory.blocks.on_change = self.schedules.block_changed
         self.tasks = Tasks(storage, self.timers)
         self.timers.on_due(tasks.TIMER, TaskStarts(storage, self.roster, self._accepting).start)
+        self.calendar = Calendar(storage, self.timers)
+        reminders = Reminders(storage, self.roster, self.calendar, self._accepting)
+        self.timers.on_due(calendars.TIMER, reminders.fire)
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
@@ -212,6 +217,7 @@ class Constellation:
             sharing=self.sharing,
             revisions=self.revisions,
             tasks=self.tasks,
+            calendar=self.calendar,
             search=self.search,
             halt=self.halt,
             state=self.state,

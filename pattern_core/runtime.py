@@ -54,7 +54,7 @@ class Runtime:
     """The clock and randomness, which are fixed in tests; the embedders.
 
     `limits` and `budgets` are the operator's, `meters` counts for the operator, `tools` is what tools may reach, and
-    `mcp` maps names to MCP servers. Without `has_timers` no schedule fires.
+    `mcp` maps names to MCP servers. Without `has_timers` nothing that is due fires.
     """
 
     clock: Clock = field(default_factory=SystemClock)

@@ -207,6 +207,17 @@ class Priority(StrEnum):
     URGENT = "urgent"
 
 
+class EventOccurrenceStatus(StrEnum):
+    """The state of an occurrence of a calendar event; a cancelled one does not take place."""
+
+    SCHEDULED = "scheduled"
+    ACTIVE = "active"
+    COMPLETED = "completed"
+    SKIPPED = "skipped"
+    SNOOZED = "snoozed"
+    CANCELLED = "cancelled"
+
+
 class PathType(StrEnum):
     """Where a folder's files are."""
 

@@ -46,7 +46,8 @@ RULES = (
         ),
         "HTTP clients",
     ),
-    Rule(("dateutil",), ("pattern_core/schedule/timing.py",), "one file knows when a rule is due"),
+    Rule(("dateutil",), ("pattern_core/timing.py",), "one file knows when a rule is due"),
+    Rule(("icalendar",), ("pattern_core/ical.py",), "one file knows the format of calendars"),
     Rule(("pint",), ("pattern_core/calculator.py",), "one file knows the units"),
     Rule(("argon2", "jwt"), ("pattern_server/credentials.py",), "one file knows passwords and signatures"),
     Rule(
@@ -63,6 +64,7 @@ RULES = (
             *("pattern_server/settings.py", "pattern_server/cli/tools.py"),
             "pattern_server/cli/mirror/disk.py",  # the states that it stored
             *("pattern_core/validation.py", "pattern_core/agent_settings.py", "pattern_core/budgets/"),
+            "pattern_core/timing.py",
             *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/", "pattern_core/groups/"),
             "pattern_core/schedule/",
             *("pattern_core/models/model.py", "pattern_core/models/catalogue.py", "pattern_core/models/routing.py"),
@@ -96,7 +98,7 @@ RULES = (
 )
 # Heavy libraries that must not delay the start of a server or of `pattern --help`.
 LATE = (
-    *("pint", "markdownify", "prometheus_client", "mcp", "mcp_types", "argon2", "jwt"),
+    *("icalendar", "pint", "markdownify", "prometheus_client", "mcp", "mcp_types", "argon2", "jwt"),
     *("numpy", "torch", "sentence_transformers", "huggingface_hub", "onnxruntime", "tokenizers"),
 )
 LOADED_LATE = ("pattern_server/http/mcp.py",)  # files that are themselves imported by the function that needs them

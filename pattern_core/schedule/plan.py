@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import earliest_position
 from pattern_core.patterns import matching_lines
-from pattern_core.schedule.timing import Timing, moments, zone_of
+from pattern_core.timing import Timing, moments, zone_of
 from pattern_core.validation import names_in, read
 from pattern_db.columns import Json
 from pattern_db.database import Database

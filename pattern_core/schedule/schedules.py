@@ -22,8 +22,8 @@ from pattern_core.groups.group import Group, Groups
 from pattern_core.groups.runs import Accept
 from pattern_core.runtime import Meters
 from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, plan_of
-from pattern_core.schedule.timing import DAY_MS, moments
 from pattern_core.timers import Timers
+from pattern_core.timing import DAY_MS, moments
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import check_plain

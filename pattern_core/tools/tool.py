@@ -29,6 +29,7 @@ from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.enums import BatchType, EffectClass
 
 if TYPE_CHECKING:
+    from pattern_core.calendars import Calendar
     from pattern_core.halt import Halt
     from pattern_core.memory.block import Attribution
     from pattern_core.memory.revisions import Revisions
@@ -78,6 +79,7 @@ class Toolbox:
     sharing: Sharing
     revisions: Revisions
     tasks: Tasks
+    calendar: Calendar
     search: Callable[[SearchRequest], Awaitable[SearchResult]]
     halt: Halt
     state: SharedState

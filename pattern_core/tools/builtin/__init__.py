@@ -7,6 +7,9 @@ from pattern_core.tools.builtin.block import block
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.calculator import calculator
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
+from pattern_core.tools.builtin.event_create import event_create
+from pattern_core.tools.builtin.event_list import event_list
+from pattern_core.tools.builtin.event_update import event_update
 from pattern_core.tools.builtin.file import file
 from pattern_core.tools.builtin.file_save import file_save
 from pattern_core.tools.builtin.recall import recall
@@ -36,6 +39,9 @@ BUILTIN: tuple[Tool, ...] = (
     result,
     web,
     file_save,
+    event_create,
+    event_list,
+    event_update,
     shell,
     state_get,
     state_set,

@@ -42,6 +42,10 @@ class Scheduled:
         )
         return row
 
+    async def ada(self) -> str:
+        """The id of the agent."""
+        return (await self.running.constellation.roster.get("ada")).id
+
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, and what is due happen."""
         self.clock.advance(round(seconds * 1000))

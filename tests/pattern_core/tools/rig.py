@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from pattern_core.calendars import Calendar
 from pattern_core.errors import NotFound
 from pattern_core.ids import message_id
 from pattern_core.memory.block import Attribution, agent_author
@@ -81,6 +82,7 @@ class ToolRig:
             sharing=self.sharing,
             revisions=self.revisions,
             tasks=Tasks(self.rig.storage, Timers(self.rig.storage)),
+            calendar=Calendar(self.rig.storage, Timers(self.rig.storage)),
             search=self.search,
             halt=cast("Halt", self.halt),  # only tests of emergency_halt need one, and set it
             state=SharedState(self.rig.storage),

@@ -211,8 +211,8 @@ def _recurring(text: str, first: datetime, after: datetime, zone: tzinfo) -> Ite
         step = unit * int(parts.get("INTERVAL", 1))
         first += max((after - first) // step - 1, 0) * step
     # The calendar repeats after 400 years. dateutil ends with the year 9999: near that a rule that never matches ends
-    # after some centuries instead of thousands of years.
-    shift = (9979 - first.year) // 400 * 400
+    # after some centuries instead of thousands of years; but not before the time of interest.
+    shift = (9979 - max(first, after).year) // 400 * 400
     body = ";".join(f"{name}={value}" for name, value in parts.items() if name != "UNTIL")
     try:
         rule = rrulestr(body, dtstart=first.replace(year=first.year + shift))

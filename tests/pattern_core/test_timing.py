@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
-from pattern_core.schedule.timing import Timing, moments, zone_of
+from pattern_core.timing import Timing, moment, moments, zone_of
 from pattern_db.columns import iso, unix_ms
 
 WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
@@ -86,6 +86,11 @@ def test_times(timing: dict[str, Any], found: list[str]) -> None:
 def test_zones_are_found_by_their_names() -> None:
     assert zone_of("UTC") is UTC
     assert zone_of("Europe/Berlin") == ZoneInfo("Europe/Berlin")
+
+
+def test_a_moment_is_local_unless_it_has_an_offset() -> None:
+    found = [moment(text, ZoneInfo("Asia/Tokyo"), "at") for text in ("2026-01-01T10:00", "2026-01-01T01:00Z")]
+    assert found == [datetime(2026, 1, 1, 1, tzinfo=UTC)] * 2
 
 
 def test_the_ends_of_rules() -> None:
