@@ -178,15 +178,7 @@ async def assembled(
         DatabaseError: the files cannot be opened.
     """
     embedders, metrics = embedder_shelf(config), Metrics()
-    runtime = Runtime(
-        embedders=embedders,
-        limits=config.limits,
-        budgets=configured_budgets(config.budgets),
-        meters=metrics,
-        tools=ToolSettings(shell=shell_settings(config), web=config.web, halts_log=config.data_dir / HALTS_LOG),
-        mcp=configured_mcp(config),
-        has_timers=has_timers,
-    )
+    runtime = _runtime(config, embedders, metrics, has_timers=has_timers)
     with _private_files(), DataDirLock.acquire(config.data_dir) as lock, DatabaseThreads() as threads:
         # The file of a killed server names a process that no longer exists or is another program.
         (config.data_dir / SERVER_FILE).unlink(missing_ok=True)
@@ -230,6 +222,18 @@ async def assembled(
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()
+
+
+def _runtime(config: Config, embedders: EmbedderShelf, metrics: Metrics, *, has_timers: bool) -> Runtime:
+    return Runtime(
+        embedders=embedders,
+        limits=config.limits,
+        budgets=configured_budgets(config.budgets),
+        meters=metrics,
+        tools=ToolSettings(shell=shell_settings(config), web=config.web, halts_log=config.data_dir / HALTS_LOG),
+        mcp=configured_mcp(config),
+        has_timers=has_timers,
+    )
 
 
 @contextmanager
