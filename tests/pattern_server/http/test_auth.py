@@ -47,7 +47,9 @@ BODIES: dict[str, Any] = {
     "PUT /models/default": {"model": "embedded/rules-1"},
     "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
     "POST /mcp/{c}": {
-        **{"jsonrpc": "2.0", "id": 1, "method": "initialize"},
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
         "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
     },
 }
