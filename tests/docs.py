@@ -45,6 +45,7 @@ from pattern_server.http.app import api_routes
 from pattern_server.http.errors import STATUS
 from pattern_server.http.openapi import WORDS
 from pattern_server.http.routing import API
+from pattern_server.http.toolsets import SERVED
 from pattern_server.metrics import Metrics
 from tests.sources import ROOT
 
@@ -278,6 +279,12 @@ def tools() -> Iterator[str]:
         yield from _item(one.name, f"{one.effect.value}; {profiles}", _sentence(one.description))
 
 
+def toolsets() -> Iterator[str]:
+    """Every tool for MCP clients with the scope that its caller needs, and what it does."""
+    for name, (scope, one) in SERVED.items():
+        yield from _item(name, scope, one.description)
+
+
 def rules() -> Iterator[str]:
     """Every kind of tool rules: its fields beside those that all have, and what it means."""
     for name, kind in KINDS_OF_RULES.items():
@@ -330,7 +337,7 @@ def _sentence(words: str) -> str:
 
 
 MAKERS: Mapping[str, Callable[..., Iterator[str]]] = {
-    one.__name__: one for one in (settings, commands, routes, events, tools, rules, metrics, troubleshooting)
+    one.__name__: one for one in (settings, commands, routes, events, tools, toolsets, rules, metrics, troubleshooting)
 }
 
 

@@ -187,6 +187,30 @@ from pattern_server.http.app import api_routes
 assert "/api/v1/dummies" in {route.path for route in api_routes()}
 """,
 )
+TOOLSET = Addition(
+    files={
+        "pattern_server/http/toolsets/dummy.py": '''
+from pattern_core.tools.tool import tool
+from pattern_server.http.toolsets.toolset import ServedCall
+
+@tool()
+async def dummy(call: ServedCall) -> object:
+    """Do nothing."""
+    return {}
+
+TOOLS = {"chat": (dummy,)}
+'''
+    },
+    table="pattern_server/http/toolsets/__init__.py",
+    replacements={
+        "import agents, archive, memory, search\n": "import agents, archive, dummy, memory, search\n",
+        "    memory.TOOLS,\n": "    memory.TOOLS,\n    dummy.TOOLS,\n",
+    },
+    proof="""
+from pattern_server.http.toolsets import SERVED
+assert (SERVED["dummy"][0], SERVED["dummy"][1].description) == ("chat", "Do nothing.")
+""",
+)
 COMMAND = Addition(
     files={
         "pattern_server/cli/dummy.py": '''
@@ -237,6 +261,7 @@ ADDITIONS: Mapping[str, Addition] = {
     "rule kind": RULE_KIND,
     "coordination": COORDINATION,
     "route": ROUTE,
+    "toolset": TOOLSET,
     "command": COMMAND,
     "table": TABLE,
 }

@@ -93,6 +93,7 @@ class McpSessions:
         over = trio.Event()
         self._requests.start_soon(self._handle, scope, receive, send, over)
         await over.wait()
+        await scope["state"][REAUTHENTICATE]()  # a request that ended for this reason, without an answer, gets one
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send, over: trio.Event) -> None:
         """Have the library handle a request, at most as long as its token is valid."""

@@ -8,14 +8,16 @@ with an `error` says that the work failed.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import trio
 
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.tools.arguments import coerced
 from pattern_core.tools.tool import Tool
+from pattern_db.errors import DatabaseError
 from pattern_server.accounts import Scope
 from pattern_server.http.routing import Access, AwakeAccess, owner_of
 
@@ -64,7 +66,7 @@ async def run_tool(home: Access, tool: Tool, given: Mapping[str, object], report
             return await tool.run(call, **arguments)
     except trio.Cancelled:
         if turns and not home.server.draining.is_set():  # turns of a server that stops continue after its next start
-            with trio.move_on_after(CANCEL_TIMEOUT_S, shield=True):
+            with trio.move_on_after(CANCEL_TIMEOUT_S, shield=True), suppress(PatternError, DatabaseError):
                 async with home.use() as constellation:
                     await constellation.cancel(turns[0])
         raise
