@@ -22,7 +22,7 @@ from pattern_db.tables import tasks
 from pattern_db.tables.timers import TimerRow
 
 SOURCE = "task"
-SENDER = "system:task"  # the least trust: agents write tasks, too, whoever asks them
+SENDER = "system:task"  # the least trust: agents write tasks, too, when anyone asks them
 
 
 @dataclass(frozen=True, slots=True)
