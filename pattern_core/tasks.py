@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.errors import InvalidInput, VersionMismatch
 from pattern_core.timers import Timers
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import check_plain
@@ -30,12 +30,6 @@ CREATED_MAX = 50  # tasks that one call creates
 CHANGED = "task.changed"
 
 Task = TaskRow
-
-
-class TaskChanged(Conflict):
-    """The task has changed since the version that an update is based on."""
-
-    code = "version_mismatch"
 
 
 def version_of(task: Task) -> str:
@@ -114,7 +108,7 @@ class Tasks:
             InvalidInput: a field is invalid.
             RowNotFound, NotFound: there is no such task, parent or agent.
             Conflict: it would be below itself, or nested too deeply.
-            TaskChanged: it is at another version.
+            VersionMismatch: it is at another version.
         """
         now, before = self._storage.now(), await self.get(task_id)
         changes = {**_checked(before, given, now), "updated_at": now, "changed_by": author}
@@ -138,7 +132,7 @@ class Tasks:
 
 def _update(connection: Connection, task_id: str, changes: Mapping[str, Any], version: str | None) -> None:
     if version not in (None, version_of(tasks.get(connection, task_id))):
-        raise TaskChanged(f"the task {task_id} was changed by another request; read it again")
+        raise VersionMismatch(f"the task {task_id} was changed by another request; read it again")
     tasks.update(connection, task_id, changes)
 
 

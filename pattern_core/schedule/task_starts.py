@@ -22,6 +22,7 @@ from pattern_db.tables import tasks
 from pattern_db.tables.timers import TimerRow
 
 SOURCE = "task"
+SENDER = "system:task"  # the least trust: agents write tasks, too, when anyone asks them
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class TaskStarts:
             incoming = IncomingMessage(
                 agent_id=agent.id,
                 content=message_of(task),
-                sender="system",
+                sender=SENDER,
                 source=SOURCE,
                 source_metadata={"task_id": task.id, "title": task.title, "scheduled_at": task.scheduled_at},
                 policy="enqueue",

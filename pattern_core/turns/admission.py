@@ -36,7 +36,7 @@ STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reaso
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingMessage:
     """A message for an agent. `sender` is `user:{id}`, `conversant:{id}` (a person who may
-    only chat), `agent:{id}`, `system` or `system:heartbeat`; `priority` 0 (low) to 3 (urgent).
+    only chat), `agent:{id}`, `system`, `system:heartbeat` or `system:task`; `priority` 0 (low) to 3 (urgent).
 
     `parent_turn` and `depth` say which turn's tool call asked, and how many agents passed the request on. `policy` says
     what to do if the agent is busy: queue the message (`enqueue`), refuse it (`reject`), end the running turn at its

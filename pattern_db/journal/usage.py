@@ -127,11 +127,12 @@ _COUNTED = (  # columns of `usage_day`, as in `UsageLine`
     *("cache_write_tokens", "reasoning_tokens", "cost_microdollars"),
 )
 _OF_DAYS = ", ".join(f"coalesce(sum({column}), 0)" for column in _COUNTED)
-# Who or what the first turn of the chain was for: a heartbeat's turns are its own, also those of a group that it asks.
+# Who or what the first turn of the chain was for: turns of a heartbeat (`system:heartbeat`) or a task are its own, also
+# those of a group that it asks.
 _ROOT_CAUSE = (
     "(WITH RECURSIVE up(parent, sender, is_group) AS (SELECT parent_turn, sender, group_id IS NOT NULL FROM turn"
     " WHERE key = usage.turn UNION ALL SELECT t.parent_turn, t.sender, up.is_group OR t.group_id IS NOT NULL"
-    " FROM turn AS t JOIN up ON t.key = up.parent) SELECT CASE WHEN sender = 'system:heartbeat' THEN 'heartbeat'"
+    " FROM turn AS t JOIN up ON t.key = up.parent) SELECT CASE WHEN sender LIKE 'system:%' THEN substr(sender, 8)"
     " WHEN sender = 'system' THEN 'schedule' WHEN is_group THEN 'group' WHEN sender LIKE 'agent:%' THEN 'unknown'"
     " ELSE 'person' END FROM up WHERE parent IS NULL)"
 )

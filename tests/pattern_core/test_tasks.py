@@ -9,14 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.errors import Conflict, InvalidInput, NotFound, VersionMismatch
 from pattern_core.tasks import (
     CREATED_MAX,
     TAGS_MAX,
     TEXT_CHARS_MAX,
     TITLE_CHARS_MAX,
     Task,
-    TaskChanged,
     Tasks,
     event_data,
     version_of,
@@ -122,7 +121,7 @@ async def test_a_version_protects_the_changes_of_others() -> None:
         [task] = await tasks.create(["Pay"], {}, author=BY)
         seen = version_of(task)
         changed = await tasks.update(task.id, {"tags": ["x"]}, author=BY, version=seen)
-        with pytest.raises(TaskChanged):
+        with pytest.raises(VersionMismatch):
             await tasks.update(task.id, {"notes": "y"}, author=BY, version=seen)
         assert await tasks.get(task.id) == changed
 

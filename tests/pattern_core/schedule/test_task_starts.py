@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pattern_core.budgets.usage import UsageQuestion
 from pattern_core.limits import Limits
 from pattern_core.schedule.task_starts import message_of
 from pattern_core.tasks import Task
 from pattern_core.testing import StoppedClock
 from pattern_db.columns import iso
 from pattern_db.database import Database
-from pattern_db.enums import AgentStatus, Priority, TaskStatus
+from pattern_db.enums import AgentStatus, Priority, TaskStatus, TrustLevel
+from pattern_db.journal.usage import Grouping
 from pattern_db.tables import timers
 from tests.pattern_core.schedule.rig import HOUR_S, START_MS, Scheduled, scheduled, turns_of
 from tests.pattern_core.schedule.test_kill_points import live
@@ -47,6 +49,10 @@ async def test_a_task_starts_its_agent_once_at_its_time() -> None:
         assert await turns_of(here.running.database) == 0
         await here.pass_time(1)
         assert await said(here.running.database) == [message_of(task)]
+        [turn] = await here.running.database.read(rows, "SELECT id FROM turn")
+        assert (await here.running.constellation.turn(str(turn[0]))).trust is TrustLevel.SOURCE
+        _, [line] = await here.running.constellation.budgets.report(UsageQuestion(by=Grouping.CAUSE))
+        assert line.key == "task"
         started = await here.running.constellation.tasks.get(task.id)
         assert (started.status, started.started_at, started.changed_by) == (TaskStatus.IN_PROGRESS, AT, "system")
         await changed(here, task, title="Pay the rent now", status=TaskStatus.PENDING, scheduled_at=AT)
@@ -119,7 +125,7 @@ async def test_a_kill_after_any_commit_starts_the_agent_once() -> None:
             survived, commits = await live(database, clock, kill_at=kill_at, seed=2)
             if not survived:
                 await live(database, clock, kill_at=0, seed=3)
-            turns = await database.read(rows, "SELECT status FROM turn WHERE sender = 'system'")
+            turns = await database.read(rows, "SELECT status FROM turn WHERE sender = 'system:task'")
             states = await database.read(rows, "SELECT status, started_at IS NULL FROM tasks")
             return [*turns, *states], await said(database), commits
 
