@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "agent": Entry("pattern_server.cli.agents", "Agents: create, list, show, edit, compact …"),
         "group": Entry("pattern_server.cli.groups", "Groups of agents: create, list, show, edit, delete."),
         "schedule": Entry("pattern_server.cli.schedules", "Schedules of agents and groups: create, list, run, pause …"),
+        "calendar": Entry("pattern_server.cli.calendars", "Events and reminders: list, add, move, import, export …"),
         "rule": Entry("pattern_server.cli.rules", "Rules that limit or order tool calls: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
         "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),

@@ -104,6 +104,7 @@ LABEL = Named(_AGENTS + "/{agent}/memory", field="label")
 FOLDER = Named("constellations/{constellation}/folders")
 GROUP = Named("constellations/{constellation}/groups")
 SCHEDULE = Named("constellations/{constellation}/schedules")
+EVENT = Named("constellations/{constellation}/calendar/events", field="title")
 TURN = Named("constellations/{constellation}/turns", field="turn_id")
 
 

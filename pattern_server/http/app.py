@@ -34,6 +34,7 @@ RESOURCES = (
     "pattern_server.http.routes.tools",
     "pattern_server.http.routes.approvals",
     "pattern_server.http.routes.schedules",
+    "pattern_server.http.routes.calendars",
     "pattern_server.http.routes.archival",
     "pattern_server.http.routes.search",
     "pattern_server.http.routes.embeddings",
