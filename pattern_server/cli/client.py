@@ -148,6 +148,10 @@ class Api:
         decoded: Json = answer.json() if answer.content else {}
         return decoded
 
+    async def text(self, *below: str) -> str:
+        """Return the text at a path."""
+        return (await self._answered("GET", below)).text
+
     async def find(self, *below: str) -> tuple[Json, str] | None:
         """Return the thing at a path with its version (the ETag), or None if there is none."""
         try:

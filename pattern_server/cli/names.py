@@ -106,6 +106,7 @@ GROUP = Named("constellations/{constellation}/groups")
 USER = Named("users", field="username")
 SCHEDULE = Named("constellations/{constellation}/schedules")
 TASK = Named("constellations/{constellation}/tasks", field="id")
+EVENT = Named("constellations/{constellation}/calendar/events", field="title")
 TURN = Named("constellations/{constellation}/turns", field="turn_id")
 
 

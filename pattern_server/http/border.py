@@ -39,11 +39,13 @@ UNANSWERED = 499  # the status of a request if its client disconnects before the
 
 # Paths with bodies that may be longer than the setting body_bytes_max, each with its own bound in bytes.
 HISTORY_BYTES_MAX = 32 * 1024 * 1024
+CALENDAR_BYTES_MAX = 8 * 1024 * 1024
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024  # images are part of messages
 LONG_BODIES = (
     (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/history"), HISTORY_BYTES_MAX),
     (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/messages"), MESSAGE_BYTES_MAX),
     (re.compile(rf"{API}/constellations/[^/]+/folders/[^/]+/files/.+"), FILE_BYTES_MAX),
+    (re.compile(rf"{API}/constellations/[^/]+/calendar/import"), CALENDAR_BYTES_MAX),
 )
 
 _REQUEST_ID = re.compile(r"[\w.:-]{1,64}")

@@ -358,6 +358,36 @@ async def test_schedules_of_a_restored_copy_are_paused(alone: Path) -> None:
         assert (found["status"], found["due_at"]) == ("paused", None)
 
 
+async def test_a_parked_constellation_is_woken_for_a_reminder(alone: Path) -> None:
+    config = config_for(alone, bootstrap_token=GIVEN)
+    due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
+    async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
+        await made(client)
+        body = {"title": "Tea", "starts_at": due.isoformat(), "agent": "ada", "reminder_minutes": 0}
+        assert (await client.post("/constellations/home/calendar/events", json=body)).status_code == 201
+    provider = ScriptedProvider([says("Yes?")])
+    async with running(config, provider) as ready, client_of(ready.url, GIVEN) as client:
+        assert (await client.get("/constellations/home")).json()["state"] == "parked"
+        await until(lambda: provider.requests)
+        assert 0 <= (datetime.now(UTC) - due).total_seconds() < 2
+        [one] = (await client.get("/constellations/home/calendar/events/Tea/occurrences")).json()["items"]
+        turn = await completed(client, f"/constellations/home/turns/{one['turn_id']}")
+        assert (one["reminder"], turn["messages"][-1]["content"]) == ("fired", "Yes?")
+
+
+async def test_a_restored_copy_reminds_of_nothing_until_it_is_resumed(alone: Path) -> None:
+    async with running(config_for(alone, bootstrap_token=GIVEN)) as ready, client_of(ready.url, GIVEN) as client:
+        await made(client)
+        body = {"title": "Tea", "starts_at": "2999-01-01T10:00", "reminder_minutes": 0}
+        await client.post("/constellations/home/calendar/events", json=body)
+        file = (await client.post("/constellations/home/backup")).json()["path"]
+        await client.post("/constellations/restore", json={"file": file, "name": "copy"})
+        assert (await client.get("/constellations/copy/calendar/events/Tea")).json()["reminder_at"] is None
+        assert (await client.post("/constellations/copy/calendar/resume")).json() == {"resumed": 1}
+        found = (await client.get("/constellations/copy/calendar/events/Tea")).json()
+        assert found["reminder_at"] == "2999-01-01T10:00:00.000Z"
+
+
 async def test_a_command_without_a_server_starts_nothing_that_is_due(alone: Path) -> None:
     config = config_for(alone, bootstrap_token=GIVEN)
     async with running(config, ScriptedProvider()) as ready, client_of(ready.url, GIVEN) as client:
