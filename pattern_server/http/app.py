@@ -37,6 +37,7 @@ RESOURCES = (
     "pattern_server.http.routes.inbox",
     "pattern_server.http.routes.shared_state",
     "pattern_server.http.routes.tasks",
+    "pattern_server.http.routes.handoffs",
     "pattern_server.http.routes.archival",
     "pattern_server.http.routes.search",
     "pattern_server.http.routes.embeddings",

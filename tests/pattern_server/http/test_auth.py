@@ -43,6 +43,7 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/schedules": {"name": "often", "agent": "ada", "message": "Hello", "every": 3600},
     "POST /constellations/{c}/inbox/{m}/retry": {},
     "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
+    "POST /constellations/{c}/handoffs": {"content": "Look at the plan."},
     "PUT /constellations/{c}/state/{key}": {"value": "ada"},
     "POST /constellations/{c}/tasks": {"title": "Pay the rent"},
     "PATCH /constellations/{c}/tasks/{task_id}": {"status": "completed"},
