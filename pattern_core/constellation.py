@@ -211,7 +211,7 @@ class Constellation:
         self.revisions = Revisions(self.memory.blocks)
         self.halt = Halt(storage, current=opened.halt, log=runtime.tools.halts_log)
         self.state = SharedState(storage)
-        self.handoffs = Handoffs(storage, self.roster)
+        self.handoffs = Handoffs(storage, self.roster.get)
         web, shell = runtime.tools.web, runtime.tools.shell
         self._toolbox = Toolbox(
             storage=storage,

@@ -7,12 +7,14 @@ shown once, to one agent, whenever the process dies.
 
 from __future__ import annotations
 
-from pattern_core.agents import Roster
+from collections.abc import Awaitable, Callable
+
 from pattern_core.errors import InvalidInput, Overloaded
 from pattern_core.messages import check_text
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
 from pattern_db.tables import handoffs
+from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.handoffs import HandoffRow
 
 NOTE_CHARS_MAX = 2_000
@@ -22,11 +24,11 @@ HandoffNote = HandoffRow
 
 
 class Handoffs:
-    """The notes of one constellation."""
+    """The notes of one constellation. `find_agent` returns an agent by id or name."""
 
-    def __init__(self, storage: Storage, roster: Roster) -> None:
+    def __init__(self, storage: Storage, find_agent: Callable[[str], Awaitable[AgentRow]]) -> None:
         self._storage = storage
-        self._roster = roster
+        self._find_agent = find_agent
 
     async def page(
         self, limit: int, *, before: str | None = None, to: str | None = None, unread: bool = False
@@ -36,7 +38,7 @@ class Handoffs:
         Raises:
             NotFound: there is no such agent.
         """
-        to_agent = None if to is None else (await self._roster.get(to)).id
+        to_agent = None if to is None else (await self._find_agent(to)).id
         return await self._storage.database.read(handoffs.page, limit, before=before, to_agent=to_agent, unread=unread)
 
     async def add(
@@ -57,7 +59,7 @@ class Handoffs:
         """
         if not 0 < len(check_text(content).strip()) <= NOTE_CHARS_MAX:
             raise InvalidInput(f"a note has 1 to {NOTE_CHARS_MAX:,} characters; put more into a memory block")
-        to_agent = None if to is None else (await self._roster.get(to)).id
+        to_agent = None if to is None else (await self._find_agent(to)).id
         if to_agent is not None and to_agent == from_agent:
             raise InvalidInput("the note is for its author; write it into a memory block instead")
         row = HandoffNote(
