@@ -28,6 +28,7 @@ from pattern_core.files.folders import Folders
 from pattern_core.groups.group import Group, Groups
 from pattern_core.groups.runs import Accept, GroupRuns
 from pattern_core.halt import Halt, Halted, HaltRow
+from pattern_core.handoffs import Handoffs
 from pattern_core.ids import Ids
 from pattern_core.images import sweep_daily
 from pattern_core.journal import Journal
@@ -210,6 +211,7 @@ class Constellation:
         self.revisions = Revisions(self.memory.blocks)
         self.halt = Halt(storage, current=opened.halt, log=runtime.tools.halts_log)
         self.state = SharedState(storage)
+        self.handoffs = Handoffs(storage, self.roster.get)
         web, shell = runtime.tools.web, runtime.tools.shell
         self._toolbox = Toolbox(
             storage=storage,
@@ -221,6 +223,7 @@ class Constellation:
             search=self.search,
             halt=self.halt,
             state=self.state,
+            handoffs=self.handoffs,
             web=None if web is None else Web(web, clock=clock),
             shell=None if shell is None else Shell(settings=shell, clock=clock, ids=storage.ids),
         )

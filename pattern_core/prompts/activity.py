@@ -21,6 +21,7 @@ from pattern_db.columns import Json, iso
 from pattern_db.enums import TaskStatus, TurnStatus
 from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, TurnActivity
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.handoffs import Handed
 from pattern_db.tables.tasks import TaskRow
 
 HOUR_MS = 3_600_000
@@ -167,6 +168,20 @@ def _words(details: Json) -> str:
 def _short(text: str) -> str:
     words = escaped(" ".join(text.split()))
     return words if len(words) <= WORDS_MAX else words[: WORDS_MAX - 1] + "…"
+
+
+def handoff_parts(handed: Sequence[Handed]) -> list[Part]:
+    """Return notes that were handed to an agent, as they come."""
+    reason = "a note for the agent, shown once"
+    return [Part(kind=Kind.HANDOFFS, text=handoff_text(note), reason=reason, ref=note[0].id) for note in handed]
+
+
+def handoff_text(handed: Handed) -> str:
+    """Return one note: `[2026-01-31 14:05] Agent bob: The draft is ready.`; further lines are indented."""
+    note, name = handed
+    who = "A person" if note.author.startswith("user:") else f"Agent {name}" if name else "An agent that was deleted"
+    text = escaped(note.content).replace("\n", "\n  ")
+    return f"[{note.created_at[:16].replace('T', ' ')}] {who}: {text}"
 
 
 def task_parts(tasks: Sequence[TaskRow], now: str) -> list[Part]:

@@ -5,7 +5,7 @@
 | system | instructions, guide, rules of tools | when a person edits them |
 | memory | core blocks, pinned blocks | when a person or an agent edits them |
 | messages | the conversation | grows at its end |
-| note | the time, named blocks, logs, recalled passages, tasks, activity: before the turn's question | never |
+| note | the time, named blocks, logs, hand-off notes, passages, tasks, activity: before the turn's question | never |
 | end | reminders of a step, in its last message | with the step |
 
 Servers cache the longest beginning that they have seen before, so nothing that was shown once is changed or dropped
@@ -69,6 +69,7 @@ _SHARING = (Kind.PINNED, Kind.REFERRED, Kind.RECALLED, Kind.LOGS, Kind.TASKS, Ki
 _DRAWS_ON = {Kind.REFERRED: Kind.PINNED}
 # The sections of a note, one after another, with a line that says what they are. `untrusted` knows their headings.
 SECTIONS: Mapping[str, str] = {
+    Kind.HANDOFFS: "# Notes for you\nLeft by others, oldest first; times are UTC.",
     Kind.RECALLED: "# Recalled\nFound for this message; it may be out of date.",
     Kind.TASKS: "# Open tasks",
     Kind.ACTIVITY: "# Recent activity\nIn this constellation, newest first; times are UTC.",
@@ -157,7 +158,8 @@ class Prompt:
     """A request with the marks by which the journal can prove what was sent.
 
     `cursor` is the position of the newest message shown; the hashes are 16-byte BLAKE2b digests, `request_hash` over
-    all but reminders. `note` is the position of a message and its new note, None if that is already stored.
+    all but reminders. `note` is the position of a message and its new note, None if that is already stored; `handoffs`
+    are the ids of the notes of others in it.
     `history_room` is how many tokens, by `estimate`, a conversation may have besides the rest of this prompt and the
     longest answer; it may be negative. `log` is stored with the step; its tokens are what the vendor will count, as far
     as is known before: the estimate times the ratio of this agent's last calls.
@@ -171,6 +173,7 @@ class Prompt:
     history_room: int
     log: ShownRow
     note: tuple[str, str] | None = None
+    handoffs: Sequence[str] = ()
 
 
 def parts_of(material: Material) -> list[Part]:

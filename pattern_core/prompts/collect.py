@@ -26,7 +26,7 @@ from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import Message, Note, Text, ToolResult
 from pattern_core.models.model import Usage
 from pattern_core.models.tokens import message_tokens
-from pattern_core.prompts.activity import HOUR_MS, TASKS_MAX, RecentTurns, task_parts
+from pattern_core.prompts.activity import HOUR_MS, TASKS_MAX, RecentTurns, handoff_parts, task_parts
 from pattern_core.prompts.build import (
     NOT_NOTED,
     Material,
@@ -49,9 +49,10 @@ from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
-from pattern_db.tables import activity, prompts, tasks
+from pattern_db.tables import activity, handoffs, prompts, tasks
 from pattern_db.tables.activity import NotedActivity
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.handoffs import Handed
 from pattern_db.tables.memory_blocks import BlockRow, Via
 from pattern_db.tables.tasks import TaskRow
 
@@ -60,6 +61,7 @@ TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the sear
 QUESTION_SHARE = 2 / 3  # of the time for recalling; a model that is still loading then leaves some for words alone
 SHARE_MIN = 0.62  # of the best hit's score
 CANDIDATES = 2  # hits checked for each one that may be shown
+HANDOFFS_SHOWN_MAX = 3  # notes of others in one turn; the next ones are shown in the next turns
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 RATIOS_MAX = 1_024  # pairs of agent and model that are remembered, in memory only
 WEIGHT = 0.3  # of the newest call; the ones before fade
@@ -74,11 +76,14 @@ _SOURCES = {SearchKind.ARCHIVAL: "the archive", SearchKind.FILE: "the file", Sea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Rows that one look into the tables found: what can be searched, open tasks, what was noted for all agents."""
+    """Rows that one look into the tables found: what can be searched, open tasks, what was noted for all agents, notes
+    that the agent has claimed.
+    """
 
     findable: Sequence[SearchKind] = ()
     tasks: Sequence[TaskRow] = ()
     noted: Sequence[NotedActivity] = ()
+    handed: Sequence[Handed] = ()
 
 
 Look = Callable[[Connection], Seen | None]
@@ -142,6 +147,7 @@ class Prompts:
         If `found` is not None, the newest message gets a note with it and with the time.
         """
         question, note = history.question, None
+        shown: Sequence[str] = ()
         blocks = await seen_blocks(self.memory, agent.id, "" if question is None else question.text)
         material = Material(
             instructions=agent.system_prompt,
@@ -166,8 +172,12 @@ class Prompts:
             last.position = question.position
             history.note(last.noted.text)
             note = question.position, last.noted.text
+            if found.parts:
+                unfit = [part.ref for part in last.noted.left_out]
+                shown = [part.ref for part in found.parts if part.kind == Kind.HANDOFFS and part.ref not in unfit]
         noted = last.noted if question is not None and question.position == last.position else NOT_NOTED
-        return build_prompt(model, last.stable, noted, history, offered, seed=seed, ratio=ratio, note=note)
+        prompt = build_prompt(model, last.stable, noted, history, offered, seed=seed, ratio=ratio, note=note)
+        return replace(prompt, handoffs=shown) if shown else prompt
 
     def learn(self, agent_id: str, prompt: Prompt, usage: Usage) -> None:
         """Note what the vendor counted for the prompt, so that the next one is estimated better."""
@@ -189,7 +199,10 @@ class Prompts:
         noted: Sequence[NotedActivity] = ()
         if there.noted and show.get(Kind.ACTIVITY, True):
             noted = activity.noted_since(connection, since, limit=4 * settings.activity_max)
-        return Seen(findable=findable, tasks=due, noted=noted) if findable or due or noted else None
+        handed = handoffs.claim(connection, agent_id, HANDOFFS_SHOWN_MAX) if there.handed else ()
+        if not (findable or due or noted or handed):
+            return None
+        return Seen(findable=findable, tasks=due, noted=noted, handed=handed)
 
     async def find(
         self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
@@ -212,7 +225,9 @@ class Prompts:
                 now=now,
             )
         recent = await self.recent(agent_id, turn_id, seen.noted, settings)
-        return replace(recalled, parts=[*recalled.parts, *task_parts(seen.tasks, now), *recent])
+        return replace(
+            recalled, parts=[*handoff_parts(seen.handed), *recalled.parts, *task_parts(seen.tasks, now), *recent]
+        )
 
     async def recent(
         self, agent_id: str, turn_id: str, noted: Sequence[NotedActivity], settings: ContextSettings

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     PINNED = "pinned"  # working blocks that are pinned, or shared with the agent
     REFERRED = "referred"  # working blocks that the message names
     LOGS = "logs"  # the newest lines of log blocks
+    HANDOFFS = "handoffs"  # notes that others left for the agent
     RECALLED = "recalled"  # found beyond the conversation that is shown
     TASKS = "tasks"
     ACTIVITY = "activity"  # of other agents

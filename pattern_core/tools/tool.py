@@ -31,6 +31,7 @@ from pattern_db.enums import BatchType, EffectClass
 if TYPE_CHECKING:
     from pattern_core.calendars import Calendar
     from pattern_core.halt import Halt
+    from pattern_core.handoffs import Handoffs
     from pattern_core.memory.block import Attribution
     from pattern_core.memory.revisions import Revisions
     from pattern_core.memory.sharing import Sharing
@@ -83,6 +84,7 @@ class Toolbox:
     search: Callable[[SearchRequest], Awaitable[SearchResult]]
     halt: Halt
     state: SharedState
+    handoffs: Handoffs
     web: Web | None = None
     shell: Shell | None = None
 

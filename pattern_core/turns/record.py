@@ -55,7 +55,7 @@ from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.steps import EffectRow, StepRow
 from pattern_db.journal.turns import InboxRow, Started
 from pattern_db.journal.usage import UsageRow
-from pattern_db.tables import messages, outbox
+from pattern_db.tables import handoffs, messages, outbox
 from pattern_db.tables.messages import PARTIAL, MessageRow
 
 T = TypeVar("T")
@@ -204,8 +204,7 @@ class Record:
     def _correct(self, refused: CallRefused) -> None:
         """Replace a result by an error, because its writes were not stored."""
         one = refused.recorded
-        assert one.work is not None
-        assert one.result is not None
+        assert one.work is not None and one.result is not None
         finished, shown, row = one.result
         one.work.settle(committed=False)
         failed = replace(finished, status="error", content=f"Nothing was changed: {refused.reason}")
@@ -279,8 +278,7 @@ class Record:
 
     async def look(self, look: Callable[[Connection], T]) -> T:
         """Return what `look` finds in the transaction that stores what was recorded."""
-        found: list[T] = []
-        rows = UnitOfWork()
+        found, rows = list[T](), UnitOfWork()
         rows.store(lambda connection: found.append(look(connection)))
         await self.flush(rows)
         return found[-1]
@@ -330,6 +328,8 @@ class Record:
 
         if prompt.note is not None:
             self._note(*prompt.note, rows)
+        if prompt.handoffs:
+            rows.store(handoffs.mark_read, prompt.handoffs, now)
         rows.store(opened)
         await self.flush(rows, shows_results=True, now=now)
         if found is None:
@@ -429,9 +429,8 @@ class Record:
 
     async def start_calls(self, rows: Sequence[EffectRow], *, timeout_s: float) -> None:
         """T5: store the intent to run these calls; only then may they touch the outside."""
-        now = self.journal.now()
+        now, intent = self.journal.now(), UnitOfWork()
         deadline_at = iso(unix_ms(now) + int(timeout_s * 1000))
-        intent = UnitOfWork()
         for row in rows:
             intent.store(steps.start_call, row.key, epoch=self.journal.epoch, started_at=now, deadline_at=deadline_at)
         await self.flush(intent)
@@ -507,8 +506,7 @@ class Record:
             rows.store(steps.close, (self.key, self.step, self.attempt), status="failed", ended_at=now)
             if cut_off.is_charged and cut_off.asking is not None:
                 estimate = Usage(input_tokens=cut_off.asking.prompt.log.tokens, output_tokens=0, is_estimate=True)
-                spent = cut_off.used or estimate
-                rows.store(reservations.settle, self._usage(cut_off.asking, spent, now))
+                rows.store(reservations.settle, self._usage(cut_off.asking, cut_off.used or estimate, now))
         for finished in closed:
             added.append(self.journal.new_message("tool", finished.result))
             _store_result(rows, finished, self._message_row(added[-1]))
@@ -524,6 +522,7 @@ class Record:
             rows.store(budgets.let_go_of_turn, self.key)
         if ending.discards:
             rows.store(messages.discard_batch, self.agent.id, self.batch_id)
+            rows.store(handoffs.mark_unread, self.key)
         if ending.undelivered is not None:
             rows.store(outbox.add, ending.undelivered)
         before = rows.drafts

@@ -56,11 +56,14 @@ class StepPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """What a prompt could show in addition to memory and conversation: kinds to search, open tasks, noted events."""
+    """What a prompt could show in addition to memory and conversation: kinds to search, open tasks, noted events, notes
+    that were handed to the agent.
+    """
 
     findable: Sequence[SearchKind]
     tasks: bool
     noted: bool
+    handed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,17 +156,19 @@ def text_of(connection: Connection, ref: str) -> str | None:
 
 def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Beyond:
     """Return what the agent has beyond its prompt: messages at positions smaller than `before` (empty: the
-    prompt shows none), archive entries, passages of attached files, open tasks, events noted from `since` on. Reads one
-    row of each.
+    prompt shows none), archive entries, passages of attached files, open tasks, events noted from `since` on, unread
+    notes for it. Reads one row of each.
     """
-    [(*found, has_tasks, has_noted)] = connection.execute(
+    [(*found, has_tasks, has_noted, has_handed)] = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM messages WHERE agent_id = ?1 AND position < ?2),"
         " EXISTS (SELECT 1 FROM archival_entries WHERE agent_id IN (?1, ?3)),"
         " EXISTS (SELECT 1 FROM folder_attachments AS a JOIN folder_files AS f ON f.folder_id = a.folder_id"
         " WHERE a.agent_id = ?1),"
         " EXISTS (SELECT 1 FROM tasks WHERE agent_id = ?1 AND status IN ('pending', 'in_progress', 'blocked'))"
         " OR EXISTS (SELECT 1 FROM tasks WHERE agent_id IS NULL AND status IN ('pending', 'in_progress', 'blocked')),"
-        " EXISTS (SELECT 1 FROM activity_events WHERE timestamp >= ?4)",
+        " EXISTS (SELECT 1 FROM activity_events WHERE timestamp >= ?4),"
+        " EXISTS (SELECT 1 FROM handoff_notes WHERE to_agent = ?1 AND read_at IS NULL) OR EXISTS (SELECT 1"
+        " FROM handoff_notes WHERE to_agent IS NULL AND read_at IS NULL AND from_agent IS NOT ?1)",
         (agent_id, before or "~", CONSTELLATION_OWNER, since),  # '~' is greater than all digits
     )
     kinds = (SearchKind.MESSAGE, SearchKind.ARCHIVAL, SearchKind.FILE)
@@ -171,4 +176,5 @@ def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Be
         findable=tuple(kind for kind, is_there in zip(kinds, found, strict=True) if is_there),
         tasks=bool(has_tasks),
         noted=bool(has_noted),
+        handed=bool(has_handed),
     )

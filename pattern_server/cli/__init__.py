@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "state": Entry("pattern_server.cli.shared_state", "Values that agents and people share: list, get, set …"),
         "task": Entry("pattern_server.cli.tasks", "Tasks of agents and of all: add, list, show, edit, done, delete."),
         "calendar": Entry("pattern_server.cli.calendars", "Events and reminders: list, add, move, import, export …"),
+        "handoff": Entry("pattern_server.cli.handoffs", "Notes for agents: list, add, delete."),
         "rule": Entry("pattern_server.cli.rules", "Rules that limit or order tool calls: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
         "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),

@@ -12,6 +12,7 @@ from pattern_core.tools.builtin.event_list import event_list
 from pattern_core.tools.builtin.event_update import event_update
 from pattern_core.tools.builtin.file import file
 from pattern_core.tools.builtin.file_save import file_save
+from pattern_core.tools.builtin.handoff import handoff
 from pattern_core.tools.builtin.recall import recall
 from pattern_core.tools.builtin.remember import remember
 from pattern_core.tools.builtin.result import result
@@ -48,5 +49,6 @@ BUILTIN: tuple[Tool, ...] = (
     task_create,
     task_update,
     task_list,
+    handoff,
     emergency_halt,
 )

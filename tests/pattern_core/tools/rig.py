@@ -25,6 +25,7 @@ from tests.pattern_core.memory.rig import ADA, Rig
 
 if TYPE_CHECKING:
     from pattern_core.halt import Halt
+    from pattern_core.handoffs import Handoffs
     from pattern_core.shell.shell import Shell
     from pattern_core.web.web import Web
 
@@ -86,6 +87,7 @@ class ToolRig:
             search=self.search,
             halt=cast("Halt", self.halt),  # only tests of emergency_halt need one, and set it
             state=SharedState(self.rig.storage),
+            handoffs=cast("Handoffs", None),  # only a constellation's agents hand notes on
             web=self.web,
             shell=self.shell,
         )

@@ -47,6 +47,7 @@ BODIES: dict[str, Any] = {
     "PATCH /constellations/{c}/calendar/events/{e}/occurrences/{nominal}": {"notes": "!"},
     "POST /constellations/{c}/calendar/import": "BEGIN:VCALENDAR",
     "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
+    "POST /constellations/{c}/handoffs": {"content": "Look at the plan."},
     "PUT /constellations/{c}/state/{key}": {"value": "ada"},
     "POST /constellations/{c}/tasks": {"title": "Pay the rent"},
     "PATCH /constellations/{c}/tasks/{task_id}": {"status": "completed"},
