@@ -105,6 +105,7 @@ FOLDER = Named("constellations/{constellation}/folders")
 GROUP = Named("constellations/{constellation}/groups")
 USER = Named("users", field="username")
 SCHEDULE = Named("constellations/{constellation}/schedules")
+SESSION = Named(_AGENTS + "/{agent}/sessions", field="id")
 TASK = Named("constellations/{constellation}/tasks", field="id")
 TURN = Named("constellations/{constellation}/turns", field="turn_id")
 
