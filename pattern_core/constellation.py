@@ -45,6 +45,7 @@ from pattern_core.schedule.reminders import Reminders
 from pattern_core.schedule.schedules import Schedules
 from pattern_core.schedule.task_starts import TaskStarts
 from pattern_core.search import SearchRequest, SearchResult, search
+from pattern_core.sessions import Sessions
 from pattern_core.shared_state import SharedState
 from pattern_core.shell.shell import Shell
 from pattern_core.tasks import Tasks
@@ -188,6 +189,7 @@ class Constellation:
         self.folders = Folders(storage, on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.stored)
+        self.sessions = Sessions(storage, self._end)
         self.schedules = Schedules(
             storage, self.roster, self.groups, self.timers, self.approvals, runtime.meters, accepting=self._accepting
         )
@@ -438,6 +440,10 @@ class Constellation:
             self._journal.log_end(turn_id, agent_id, end)
         return was_open
 
+    async def _end(self, turn_id: str, reason: str) -> None:
+        await self.cancel(turn_id, reason=reason)
+        await self.wait(turn_id)
+
     async def prune(self, days: int, *, dry_run: bool = False) -> Pruned:
         """Delete old rows of the journal; return their numbers, as `Journal.prune`."""
         return await self._journal.prune(days, dry_run=dry_run)
@@ -467,19 +473,21 @@ class Constellation:
         """
         group = await self.groups.get(id_or_name)
         while (found := await self.database.read(group_runs.first_open, group.id)) is not None:
-            await self.cancel(found[0].id, reason="group_deleted")
-            await self.wait(found[0].id)
+            await self._end(found[0].id, "group_deleted")
         await self.groups.delete(group)
         return group
 
-    async def messages(self, agent: str, *, limit: int, before: str | None = None) -> list[MessageRow]:
-        """Return the agent's newest messages, newest first; only those before the position `before`, if given.
+    async def messages(
+        self, agent: str, *, limit: int, before: str | None = None, session_id: str | None = None
+    ) -> list[MessageRow]:
+        """Return the agent's newest messages, newest first; only those before the position `before` and those of one
+        session, if given.
 
         Raises:
             NotFound: there is no such agent.
         """
         found = await self.roster.get(agent)
-        return await self.database.read(messages.recent, found.id, limit=limit, before=before)
+        return await self.database.read(messages.recent, found.id, limit=limit, before=before, session_id=session_id)
 
     async def search(self, request: SearchRequest) -> SearchResult:
         """Search by words, and by meaning as far as there are vectors.

@@ -43,6 +43,7 @@ class TurnView:
     approvals: Sequence[str]
     sender: str
     trust: TrustLevel
+    session_id: str | None
     created_at: str
     started_at: str | None
     ended_at: str | None
@@ -103,6 +104,7 @@ def _view(connection: Connection, row: TurnRow, said: list[MessageRow], text: st
         approvals=[one.id for one in asked if one.status is ApprovalStatus.PENDING],
         sender=row.sender,
         trust=trust(connection, row.key),
+        session_id=row.session_id,
         created_at=row.created_at,
         started_at=row.started_at,
         ended_at=row.ended_at,

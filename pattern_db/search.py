@@ -35,9 +35,10 @@ class Filters:
 
     `agents`: owners of messages, blocks and entries; blocks shared with them and files of folders attached to them are
     included. `roles`, `sessions` and `before` (a position, excluded) apply to messages; with `sessions` only messages
-    are found. `since` (included), `until` (excluded) and `now` are column times. `tags`: at least one of them; a file
-    has its folder's name. `workspace` is the row's tag. Superseded entries (no longer valid at `now`) are left out
-    unless requested.
+    are found. `shown_from` leaves out what a prompt shows: the messages of its session `shown_session` (None: of the
+    main conversation) from a position on. `since` (included), `until` (excluded) and `now` are column times. `tags`:
+    at least one of them; a file has its folder's name. `workspace` is the row's tag. Superseded entries (no longer
+    valid at `now`) are left out unless requested.
     """
 
     agents: Sequence[str] | None = None
@@ -48,6 +49,8 @@ class Filters:
     workspace: str | None = None
     sessions: Sequence[str] | None = None
     before: str | None = None
+    shown_from: str | None = None
+    shown_session: str | None = None
     include_superseded: bool = False
     now: str | None = None
 
@@ -127,6 +130,8 @@ _PLACES = {
             "workspace": "m.workspace = :workspace",
             "sessions": "m.session_id IN (SELECT value FROM json_each(:sessions))",
             "before": "m.position < :before",
+            "shown_from": "(m.position < :shown_from OR m.session_id IS NOT :shown_session"
+            " AND (m.is_archived = 1 OR :shown_session IS NOT NULL))",
         },
     ),
     SearchKind.BLOCK: _Place(
@@ -478,6 +483,8 @@ def _allowed(kind: SearchKind, filters: Filters) -> tuple[str, dict[str, Json]]:
         "workspace": filters.workspace,
         "sessions": _array(filters.sessions),
         "before": filters.before,
+        "shown_from": filters.shown_from,
+        "shown_session": filters.shown_session,
     }
     names = ["", *(name for name, value in values.items() if value is not None)]
     if not filters.include_superseded:

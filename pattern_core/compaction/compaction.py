@@ -71,6 +71,7 @@ class Leaving:
 
     summary_id: str
     agent_id: str
+    session_id: str | None = None
     turn: tuple[int, str] | None
     messages: Sequence[tuple[str, str]]
     hidden: Sequence[str] = ()
@@ -227,7 +228,7 @@ class Compaction:
         job.made.trouble = summariser.trouble
 
     async def _exchanges(self, job: _Job) -> list[MessageGroup]:
-        held = await self.journal.database.read(_held, job.agent.id)
+        held = await self.journal.database.read(_held, job.agent.id, job.history.session_id)
         return job.history.exchanges(job.running_from, held)
 
     async def _by_age(self, job: _Job) -> None:
@@ -267,10 +268,14 @@ class Compaction:
     async def _leave_unread(self, job: _Job) -> None:
         """Archive messages that are too many to be read, in portions, each with a stub."""
         history = job.history
-        held = await self.journal.database.read(_held, job.agent.id, job.running_from)
+        held = await self.journal.database.read(_held, job.agent.id, history.session_id, job.running_from)
         for _round in range(UNREAD_ROUNDS_MAX):
             found = await self.journal.database.read(
-                messages.first_shown, job.agent.id, UNREAD_AT_ONCE + len(held), before=history.loaded_from
+                messages.first_shown,
+                job.agent.id,
+                UNREAD_AT_ONCE + len(held),
+                before=history.loaded_from,
+                session_id=history.session_id,
             )
             oldest = [(position, created_at) for position, created_at in found if position not in held]
             if not oldest:  # the rest belongs to turns that wait for a person
@@ -286,6 +291,7 @@ class Compaction:
         return Leaving(
             summary_id=self.journal.ids.new("sum"),
             agent_id=job.agent.id,
+            session_id=history.session_id,
             turn=job.turn,
             messages=left,
             summary=summary,
@@ -307,7 +313,7 @@ class Compaction:
             if job.turn is None:
                 raise
             # A person compacted at the same time: archived messages must not be shown.
-            chain = await self.journal.database.read(shown_chain, job.agent.id)
+            chain = await self.journal.database.read(shown_chain, job.agent.id, history.session_id)
             opening = Opening(chain=chain, unloaded=leaving.unloaded)
         history.leave(shown, opening)
 
@@ -324,14 +330,16 @@ def _at_rest(
     return load_history(connection, agent_id, limits, active=None, is_untrusted=is_untrusted)
 
 
-def _held(connection: Connection, agent_id: str, running: str | None = None) -> frozenset[str]:
+def _held(connection: Connection, agent_id: str, session_id: str | None, running: str | None = None) -> frozenset[str]:
     """Return positions of the messages of turns that wait for a person: these continue, and need their messages. The
     same applies to the batch `running`, which may have waited until now.
     """
     batches = turns.waiting_batches(connection, agent_id)
     if running is not None:
         batches.append(running)
-    return frozenset(messages.positions_of(connection, agent_id, batches)) if batches else frozenset()
+    if not batches:
+        return frozenset()
+    return frozenset(messages.positions_of(connection, agent_id, batches, session_id=session_id))
 
 
 def _may_try(history: History, batch_id: str) -> bool:
@@ -398,21 +406,22 @@ def store(connection: Connection, leaving: Leaving) -> tuple[tuple[int, Opening]
     Raises:
         Conflict: they were archived by another compaction; or the agent started a turn during a person's compaction.
     """
-    agent_id, now = leaving.agent_id, leaving.now
+    agent_id, session_id, now = leaving.agent_id, leaving.session_id, leaving.now
     if leaving.turn is None:
         refuse_at_work(connection, agent_id)
     positions = [position for position, _time in leaving.messages]
     first, last = min(positions), max(positions)
-    count = messages.archive(connection, agent_id, positions)
+    count = messages.archive(connection, agent_id, positions, session_id=session_id)
     if count == 0:
         raise Conflict("these messages were archived by another request; read the conversation again")
-    messages.archive_hidden(connection, agent_id, leaving.hidden, first, last)
+    messages.archive_hidden(connection, agent_id, leaving.hidden, first, last, session_id=session_id)
     row = _summary_of(connection, leaving, count)
     summaries.insert(connection, row)
-    opening = Opening(chain=shown_chain(connection, agent_id), unloaded=leaving.unloaded)
+    opening = Opening(chain=shown_chain(connection, agent_id, session_id), unloaded=leaving.unloaded)
     shown = opening_message(opening, leaving.opening_max)
     compacted = {
         "agent_id": agent_id,
+        **({} if session_id is None else {"session_id": session_id}),
         "messages": count,
         "from": first,
         "to": last,
@@ -437,7 +446,8 @@ def refuse_at_work(connection: Connection, agent_id: str) -> None:
 
 
 def _summary_of(connection: Connection, leaving: Leaving, count: int) -> SummaryRow:
-    before, merged = summaries.newest(connection, leaving.agent_id), leaving.merged or Chain()
+    before = summaries.newest(connection, leaving.agent_id, leaving.session_id)
+    merged = leaving.merged or Chain()
     covered = (*merged.head, *merged.tail)
     # A summary that was added since the chain was read is not part of this one, which must not hide it.
     if before is None or not covered or covered[-1].id != before.id:
@@ -459,11 +469,14 @@ def _summary_of(connection: Connection, leaving: Leaving, count: int) -> Summary
         is_stub=leaving.model is None,
         model=leaving.model,
         tokens=estimate_text(leaving.summary),
+        session_id=leaving.session_id,
     )
 
 
 async def list_summaries(
-    database: Database, agent_id: str, *, limit: int, before: str | None = None
+    database: Database, agent_id: str, *, limit: int, before: str | None = None, session_id: str | None = None
 ) -> list[SummaryRow]:
-    """Return the agent's newest `limit` summaries, newest first; only those before the summary `before`, if given."""
-    return await database.read(summaries.recent, agent_id, limit, before=before)
+    """Return the newest `limit` summaries of the agent's main conversation, or of a session, newest first; only those
+    before the summary `before`, if given.
+    """
+    return await database.read(summaries.recent, agent_id, limit, before=before, session_id=session_id)

@@ -37,6 +37,7 @@ def to_row(
     batch_id: str,
     sequence: int,
     batch_type: BatchType | None = None,
+    session_id: str | None = None,
     source: str | None = None,
     source_metadata: Mapping[str, object] | None = None,
     arguments: Mapping[str, object] | None = None,
@@ -66,6 +67,8 @@ def to_row(
         tool_result=result and {"is_error": result.is_error, **({"is_ours": True} if result.is_ours else {})},
         source=source,
         source_metadata=dict(source_metadata) if source_metadata else None,
+        session_id=session_id,
+        is_archived=session_id is not None,  # the agent's main conversation does not show it
         created_at=message.created_at,
     )
 
@@ -155,8 +158,8 @@ class _Entry(NamedTuple):
 
 
 class History:
-    """The conversation of one agent as shown to the model: an opening for the archived part, then the messages, oldest
-    first; appended as they are stored. Results of tools and imports are marked as untrusted.
+    """A conversation of one agent, its main one or a session, as shown to the model: an opening for the archived part,
+    then the messages, oldest first; appended as they are stored. Results of tools and imports are marked as untrusted.
 
     Nothing leaves automatically: `pattern_core.compaction` archives what does not fit into a window, and calls `leave`.
     `opening` represents hidden messages. `tokens` estimates `messages` in a prompt, `opening_tokens` the opening in it;
@@ -173,6 +176,7 @@ class History:
         hidden: Sequence[str] = (),
         loaded_from: str = "",
         is_untrusted: Callable[[str], bool] = lambda _tool: True,
+        session_id: str | None = None,
     ) -> None:
         """`begins` are the ids of messages before which the conversation may be cut (None: users' messages),
         `hidden` positions of messages that no prompt shows, `loaded_from` is the start of the loaded part.
@@ -182,6 +186,7 @@ class History:
         self.compactions: tuple[str, int] = ("", 0)  # a turn's batch, and the number of compactions in it
         self.hidden = hidden
         self.loaded_from = loaded_from
+        self.session_id = session_id
         self.opening = opening or Opening()
         self._is_untrusted = is_untrusted
         self._opening_tokens_max: int | None = None
@@ -386,15 +391,17 @@ def load_history(
     *,
     active: str | None,
     is_untrusted: Callable[[str], bool],
+    session_id: str | None = None,
 ) -> History:
-    """Return the agent's newest messages that are not archived, as shown to the model, repaired; and their opening.
+    """Return the newest messages of the agent's main conversation, or of a session, that are not archived, as shown to
+    the model, repaired; and their opening.
 
     Older ones beyond the bound are counted for the opening. `active` is the batch of the running turn, if there is one:
     it is read completely, however many turns overtook it while it waited, and the calls of its last decision are not
     repaired, since their results follow. `is_untrusted` is as in `History`.
     """
     limit = limits.history_messages_max
-    rows, loaded_from, unloaded = _read(connection, agent_id, limit, active)
+    rows, loaded_from, unloaded = _read(connection, agent_id, limit, active, session_id)
     ordered = keep_turns_whole(rows, active=active)
     first = min((row.batch_id for row in rows if row.batch_id is not None), default="~")
     unanswered = turns.unanswered(connection, agent_id, first)
@@ -407,11 +414,12 @@ def load_history(
     seen = {message.id for message in shown}
     return History(
         shown,
-        opening=Opening(chain=shown_chain(connection, agent_id), unloaded=unloaded),
+        opening=Opening(chain=shown_chain(connection, agent_id, session_id), unloaded=unloaded),
         begins=_begins(ordered),
         hidden=[row.position for row in rows if row.id not in seen],
         loaded_from=loaded_from,
         is_untrusted=is_untrusted,
+        session_id=session_id,
     )
 
 
@@ -432,20 +440,24 @@ def _with_ends(rows: Sequence[MessageRow], unanswered: Mapping[str, str]) -> lis
     return conversation
 
 
-def _read(connection: Connection, agent_id: str, limit: int, active: str | None) -> tuple[list[MessageRow], str, int]:
+def _read(
+    connection: Connection, agent_id: str, limit: int, active: str | None, session_id: str | None
+) -> tuple[list[MessageRow], str, int]:
     """Return the newest `limit` messages without cutting a turn, and all of the running turn, oldest first; where the
     others begin; and how many were not read.
     """
-    newest = messages.shown(connection, agent_id, limit)[::-1]
+    newest = messages.shown(connection, agent_id, limit, session_id=session_id)[::-1]
     if len(newest) < limit:
         return newest, newest[0].position if newest else "", 0
     others = [row for row in newest if active is None or row.batch_id != active]
     others = others[_whole_from(others) :]
     loaded_from = (others or newest)[0].position
-    own = [] if active is None else messages.by_batch(connection, agent_id, active)
-    own = [row for row in own if not row.is_archived]
+    own: list[MessageRow] = []
+    if active is not None:
+        kept = {*messages.positions_of(connection, agent_id, [active], session_id=session_id)}
+        own = [row for row in messages.by_batch(connection, agent_id, active) if row.position in kept]
     before = sum(row.position < loaded_from for row in own)
-    unloaded = messages.count_shown(connection, agent_id, before=loaded_from) - before
+    unloaded = messages.count_shown(connection, agent_id, before=loaded_from, session_id=session_id) - before
     return sorted([*others, *own], key=attrgetter("position")), loaded_from, unloaded
 
 

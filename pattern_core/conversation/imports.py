@@ -6,7 +6,7 @@ a millisecond begins in its upper half; the lower half is for running turns.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -24,7 +24,7 @@ from pattern_core.messages import check_text
 from pattern_db.columns import Json, iso, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
-from pattern_db.tables import messages
+from pattern_db.tables import messages, sessions
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import ImportRow, MessageRow
 
@@ -101,7 +101,10 @@ class HistoryImports:
             if known is not None:
                 return known, []
             now, positions = iso(now_ms), dict(zip(order, _positions(connection, agent_id, times, floor), strict=True))
-            rows = [_row(agent_id, past[index], moments[index], position) for index, position in positions.items()]
+            live = sessions.known(connection, agent_id, {one.session_id for one in past if one.session_id})
+            rows = [
+                _row(agent_id, past[index], moments[index], position, live) for index, position in positions.items()
+            ]
             messages.append(connection, rows)
             by_index = [positions[index] for index in range(len(past))]
             if digests is not None:
@@ -167,7 +170,8 @@ def _unix_ms(moment: datetime) -> int:
     return (moment - _EPOCH) // _MS
 
 
-def _row(agent_id: str, message: PastMessage, moment: datetime, position: int) -> MessageRow:
+def _row(agent_id: str, message: PastMessage, moment: datetime, position: int, live: Collection[str]) -> MessageRow:
+    """Return the row of an imported message; one that names a session of the agent (`live`) is said in that."""
     details = dict(message.metadata or {})
     if message.name is not None:
         details["name"] = message.name
@@ -182,6 +186,7 @@ def _row(agent_id: str, message: PastMessage, moment: datetime, position: int) -
         source_metadata=details or None,
         session_id=message.session_id,
         workspace=message.workspace,
+        is_archived=message.session_id in live,
     )
 
 

@@ -39,9 +39,9 @@ class Opening:
     unloaded: int = 0
 
 
-def shown_chain(connection: Connection, agent_id: str) -> Chain:
-    """Return the summaries that a prompt of the agent shows."""
-    return summaries.chain(connection, agent_id, head=HEAD_SHOWN, tail=TAIL_SHOWN)
+def shown_chain(connection: Connection, agent_id: str, session_id: str | None = None) -> Chain:
+    """Return the summaries that a prompt of the agent shows, in its main conversation or in a session."""
+    return summaries.chain(connection, agent_id, head=HEAD_SHOWN, tail=TAIL_SHOWN, session_id=session_id)
 
 
 def opening_message(opening: Opening, tokens_max: int | None = None) -> Message | None:

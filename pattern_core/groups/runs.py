@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
 
 import trio
@@ -59,7 +58,7 @@ from pattern_core.limits import Limits
 from pattern_core.messages import Image, Text
 from pattern_core.outbox import Outbox
 from pattern_core.turns import admission
-from pattern_core.turns.admission import DIGEST_BYTES, RETRY_AFTER_S, Arrival, IncomingMessage, Ticket
+from pattern_core.turns.admission import RETRY_AFTER_S, Arrival, IncomingMessage, Ticket
 from pattern_core.turns.state import COMPLETED, Ending, cancelled
 from pattern_db.columns import iso, to_json, unix_ms
 from pattern_db.connection import Connection
@@ -111,7 +110,7 @@ class GroupRuns:
     outbox: Outbox
     _awake: dict[str, bool] = field(default_factory=dict)  # group id → whether there may be another turn
     _running: dict[str, _Run] = field(default_factory=dict)  # by turn id
-    _said: OrderedDict[str, Sequence[Line]] = field(default_factory=OrderedDict)  # by group id
+    _said: OrderedDict[tuple[str, str | None], Sequence[Line]] = field(default_factory=OrderedDict)  # by group, session
     _rest: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
 
     @property
@@ -151,7 +150,12 @@ class GroupRuns:
         def accept(connection: Connection) -> tuple[Ticket, list[Event]]:
             nonlocal group_id, started
             found, started = read_group(connection, group), None
-            group_id, turn = found.id, _new_turn(found.id, incoming, payload, turn_id=turn_id, seed=seed, now=now)
+            group_id = found.id
+            turn = NewTurn(group_id, turn_id, incoming.sender, seed, now, incoming.parent_turn, incoming.depth)
+            turn = turn._replace(session_id=incoming.session_id)
+            if incoming.idempotency_key is not None:
+                idempotency, fingerprint = admission.digests(incoming, group_id)
+                turn = turn._replace(idempotency=idempotency, fingerprint=fingerprint)
             known = None if turn.idempotency is None else turns.by_idempotency(connection, turn.idempotency)
             if known is not None:
                 if known.fingerprint != turn.fingerprint:
@@ -159,6 +163,7 @@ class GroupRuns:
                         "this idempotency key was used for a different message; use a new key for each message"
                     )
                 return Ticket(turn_id=known.id, is_replay=True), []
+            admission.check_session(connection, incoming, group_id)
             waiting = group_runs.count_open(connection, group_id)
             if waiting and incoming.policy == "reject":
                 raise Conflict("the group is busy; wait for its turn to end, or use the policy enqueue", busy=True)
@@ -167,6 +172,8 @@ class GroupRuns:
                     f"{waiting} messages wait for this group; try again later", retry_after_s=RETRY_AFTER_S
                 )
             running = group_runs.first_open(connection, group_id) if incoming.policy == "interrupt" else None
+            if running is not None and running[0].session_id != incoming.session_id:
+                running = None
             key = group_runs.accept(connection, turn, payload)
             images.store(connection, incoming.images, now)
             drafts = [Draft("turn.queued", {}, {"group_id": group_id, "sender": incoming.sender})]
@@ -237,7 +244,8 @@ class GroupRuns:
 
     async def _take(self, group_id: str, found: _Open) -> bool:
         """Run a turn to its end, from its stored state; return whether others wait."""
-        said = self._said.pop(group_id, None)
+        key = group_id, found.row.session_id
+        said = self._said.pop(key, None)
         run = self._running[found.row.id] = _Run(self, group_id, found, said or ())
         try:
             # Read again: a request to stop it, made before it was registered, left only a row.
@@ -251,7 +259,7 @@ class GroupRuns:
             if said is None:
                 run.lines = await self.journal.database.read(_said_before, run.row)
             others_wait = await run.run()
-            self._said[group_id] = run.said
+            self._said[key] = run.said
             if len(self._said) > GROUPS_KEPT:
                 self._said.popitem(last=False)
             return others_wait
@@ -460,6 +468,7 @@ class _Run:
             parent_turn=self.key,
             depth=self.row.depth + 1,
             policy="enqueue",
+            session_id=self.row.session_id,
         )
         ids = self._journal.ids
         return Arrival.of(incoming, agent, turn_id=ids.new("turn"), seed=ids.seed(), now=now)
@@ -551,21 +560,13 @@ class _Run:
         """Add what was said in this turn to the conversations of the observers, without turns of theirs."""
         words = quoted([line for line in self.said if line.key >= self.key])
         text = f"Group {self._group.name}, which you observe. Nothing is asked of you.\n\n{words}"
-        about = {"group_id": self.group_id, "turn_id": self.row.id}
+        about, session_id = {"group_id": self.group_id, "turn_id": self.row.id}, self.row.session_id
         for one in group_table.members(connection, self.group_id):  # those that are left
             if one.role == OBSERVER:
                 position = self._journal.ids.position()
                 seen = MessageRow(message_id(position), one.id, position, Role.USER, now, text, source="group")
-                messages.append(connection, [seen._replace(source_metadata=about)])
-
-
-def _new_turn(group_id: str, incoming: IncomingMessage, payload: str, *, turn_id: str, seed: int, now: str) -> NewTurn:
-    turn = NewTurn(group_id, turn_id, incoming.sender, seed, now, incoming.parent_turn, incoming.depth)
-    if incoming.idempotency_key is None:
-        return turn
-    name = json.dumps([group_id, incoming.sender, incoming.idempotency_key])
-    digests = [blake2b(text.encode(), digest_size=DIGEST_BYTES).digest() for text in (name, payload)]
-    return turn._replace(idempotency=digests[0], fingerprint=digests[1])
+                seen = seen._replace(source_metadata=about, session_id=session_id, is_archived=session_id is not None)
+                messages.append(connection, [seen])
 
 
 def _ending(status: str, code: str, message: str) -> Ending:
@@ -588,12 +589,12 @@ def _find_open(connection: Connection, group_id: str) -> _Open | None:
 
 
 def _said_before(connection: Connection, row: TurnRow) -> list[Line]:
-    """Return the last messages of a turn's group, except those of the turn itself."""
+    """Return the last messages of a turn's group in its session, except those of the turn itself."""
     names = {one.id: one.name for one in agents.list_all(connection)}
     return [
         Line(
             one.key, one.agent_id or "", names.get(one.agent_id or "", one.sender.partition(":")[0]), one.content or ""
         )
-        for one in group_runs.conversation(connection, row.group_id or "", LINES_KEPT)
+        for one in group_runs.conversation(connection, row.group_id or "", LINES_KEPT, session_id=row.session_id)
         if one.turn_id != row.id
     ]

@@ -221,6 +221,7 @@ class Prompts:
                 agent_id=agent_id,
                 kinds=seen.findable,
                 before=history.first,
+                session_id=history.session_id,
                 in_view=[*(part.text for part in blocks), *_texts(history.messages[-IN_VIEW_MAX:])],
                 now=now,
             )
@@ -292,11 +293,12 @@ async def recall(
     before: str,
     in_view: Sequence[str],
     now: str,
+    session_id: str | None = None,
 ) -> Findings:
     """Look for passages in `kinds` that speak to a message; nothing if it has no telling words.
 
-    Messages from the position `before` on are visible (empty: none); `in_view` are other texts that the prompt
-    shows. `now` is a stored time.
+    Messages of the session (None: of the main conversation) from the position `before` on are visible (empty: none);
+    `in_view` are other texts that the prompt shows. `now` is a stored time.
 
     A query that storage has begun is waited for, so the time can be passed by the length of one query.
     """
@@ -304,7 +306,8 @@ async def recall(
         query=words[:QUERY_CHARS_MAX],
         kinds=kinds,
         agents=[agent_id, CONSTELLATION_OWNER],
-        before=before or None,
+        shown_from=before or None,
+        shown_session=session_id,
         now=now,
         limit=CANDIDATES * settings.recall_max,
         is_quick=True,

@@ -95,10 +95,13 @@ class StepExplained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnExplained:
-    """A turn's model calls in order, every attempt."""
+    """A turn's model calls in order, every attempt; `session_id` is the conversation that they showed, None for the
+    agent's main one.
+    """
 
     turn_id: str
     agent_id: str
+    session_id: str | None
     steps: Sequence[StepExplained]
 
 
@@ -118,7 +121,7 @@ def _explained(connection: Connection, turn_id: str) -> TurnExplained:
     turn = turns.by_id(connection, turn_id)
     said = cache(partial(_said, connection, turn.agent_id))  # most parts are in every step
     steps = [_step(step, said) for step in prompts.of_turn(connection, turn.key)]
-    return TurnExplained(turn_id=turn.id, agent_id=turn.agent_id, steps=steps)
+    return TurnExplained(turn_id=turn.id, agent_id=turn.agent_id, session_id=turn.session_id, steps=steps)
 
 
 def _said(connection: Connection, reader: str, part: Part) -> Said:

@@ -350,7 +350,11 @@ def compare(connection: Connection, plan: Plan, kind: SearchKind, count: int) ->
         return NOTHING
     # Vectors of blocks and files are under their owner and folder; who may see them is a matter of the rows.
     owned = kind not in (SearchKind.BLOCK, SearchKind.FILE)
-    narrow = storage.is_narrow(plan.request) or plan.request.before is not None or kind is not SearchKind.MESSAGE
+    narrow = (
+        storage.is_narrow(plan.request)
+        or (plan.request.before or plan.request.shown_from) is not None
+        or kind is not SearchKind.MESSAGE
+    )
     found = vectors.nearest(
         connection,
         kind,

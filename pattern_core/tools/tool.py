@@ -95,8 +95,8 @@ class ToolContext:
 
     A *local* tool changes state only through `work`, which commits with its result. `by` is the author of its changes:
     the agent, with the turn's first message, the turn and the call as the cause. Messages that a tool sends as the
-    agent belong to the batch `batch_id` with `batch_type`. `idempotency_key` is the same when an idempotent or
-    verifiable call is run again after a crash.
+    agent belong to the batch `batch_id` with `batch_type`, and to the turn's session. `idempotency_key` is the same
+    when an idempotent or verifiable call is run again after a crash.
     """
 
     agent_id: str
@@ -104,6 +104,7 @@ class ToolContext:
     turn_id: str
     batch_id: str
     batch_type: BatchType
+    session_id: str | None
     call_id: str
     by: Attribution
     idempotency_key: str

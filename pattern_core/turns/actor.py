@@ -88,7 +88,7 @@ class Actors:
         self._nursery = nursery
         self._awake: dict[str, _Worker] = {}  # by agent id
         self._running: dict[str, Turn] = {}  # by their ids
-        self._histories: OrderedDict[str, History] = OrderedDict()
+        self._histories: OrderedDict[tuple[str, str | None], History] = OrderedDict()  # by agent and session
         self._rest = trio.lowlevel.ParkingLot()
         self._stopped: dict[str, str] = {}  # agent id → why it may not work
         self._unflushed: list[Record] = []
@@ -133,7 +133,7 @@ class Actors:
 
     def _handed_over(self, agent_id: str, delivery: _Delivery) -> _Worker | None:
         """Deliver a message to an agent that is idle or about to be; return None if it is busy or not ready."""
-        if agent_id not in self._histories:
+        if (agent_id, delivery.arrival.turn.session_id) not in self._histories:
             return None
         worker = self._awake.get(agent_id)
         if worker is None:
@@ -154,7 +154,7 @@ class Actors:
             if ticket.stops is not None and ticket.stops[0] == turn.record.id:
                 turn.stop_at_border(ticket.stops[1])
             if arrival.incoming.policy == "steer" and turn.agent.id == agent_id:
-                turn.joins = True
+                turn.joins = turn.joins or turn.record.history.session_id == arrival.incoming.session_id
         self.wake(agent_id)
         return ticket
 
@@ -189,8 +189,9 @@ class Actors:
         self.wake(agent_id)
 
     def forget(self, agent_id: str) -> None:
-        """Drop the agent's conversation from memory; the rows are read again."""
-        self._histories.pop(agent_id, None)
+        """Drop the agent's conversations from memory; the rows are read again."""
+        for key in [key for key in self._histories if key[0] == agent_id]:
+            del self._histories[key]
 
     def cancel(self, turn_id: str, reason: str) -> bool:
         """Stop a turn; return False if it is not running."""
@@ -304,14 +305,14 @@ class Actors:
             if not isinstance(row, TurnRow):
                 raise
             return await self._give_back(row, payload, f"the message cannot be read: {error!r}", is_final=True)
-        history = await self._history(agent_id, active=None)
+        history = await self._history(row, active=None)
         turn = self._turn(row, agent, history, batch_id=incoming.position, source=payload.get("source"))
         record = turn.record
         record.group_id = await self._group_of(row)
         self._awake[agent_id].turn = turn
 
         def started(committed: bool) -> None:
-            if committed:
+            if committed and row.session_id is None:  # what is said in a session is shown in no other prompt
                 services.prompts.recent_turns.start(row.id, agent, row.sender, incoming.text, incoming.created_at)
             if committed and delivery is not None:
                 delivery.ticket = Ticket(turn_id=row.id)
@@ -354,7 +355,7 @@ class Actors:
         if row.status == TurnStatus.WAITING:
             self.forget(agent_id)  # its place has changed: it is after the turns that overtook it
         found = await self._database.read(recovery.restore, row)
-        turn = self._found(row, found, agent, await self._history(agent_id, active=row.batch_id))
+        turn = self._found(row, found, agent, await self._history(row, active=row.batch_id))
         turn.record.group_id = await self._group_of(row)
         if turn.record.id in self._running:
             self.forget(agent_id)  # the data read may lack the turn's end
@@ -371,7 +372,8 @@ class Actors:
             if isinstance(verdict, Ending):
                 await self._end(turn, verdict)
                 return
-            turn.joins = bool(await self._database.read(turns.steering_messages, agent_id)) or turn.joins
+            steering = await self._database.read(turns.steering_messages, agent_id, row.session_id)
+            turn.joins = bool(steering) or turn.joins
             turn.is_addressed = found.is_addressed and isinstance(
                 verdict, RunCalls
             )  # else the model is about to see it
@@ -440,7 +442,8 @@ class Actors:
             return
         agent = await self._roster.get(row.agent_id)
         # Its agent may be busy: the conversation in memory is another turn's.
-        turn = self._found(row, await self._database.read(recovery.restore, row), agent, History())
+        found = await self._database.read(recovery.restore, row)
+        turn = self._found(row, found, agent, History(session_id=row.session_id))
         if turn_id in self._running:
             return  # its agent has just resumed it
         # While it is registered its agent does not resume it: a turn has one end.
@@ -450,15 +453,22 @@ class Actors:
                 await self._end(turn, ending)
         self.wake(agent.id)
 
-    async def _history(self, agent_id: str, *, active: str | None) -> History:
-        known = self._histories.get(agent_id)
+    async def _history(self, row: TurnRow | NewTurn, *, active: str | None) -> History:
+        key = row.agent_id, row.session_id
+        known = self._histories.get(key)
         if known is None:
-            limits, is_untrusted = self._services.limits.prompt, self._services.tools.is_untrusted
-            known = await self._database.read(load_history, agent_id, limits, active=active, is_untrusted=is_untrusted)
-            self._histories[agent_id] = known
+            known = await self._database.read(
+                load_history,
+                row.agent_id,
+                self._services.limits.prompt,
+                active=active,
+                is_untrusted=self._services.tools.is_untrusted,
+                session_id=row.session_id,
+            )
+            self._histories[key] = known
             while len(self._histories) > HISTORIES_MAX:
                 self._histories.popitem(last=False)
-        self._histories.move_to_end(agent_id)
+        self._histories.move_to_end(key)
         return known
 
     async def _run(self, turn: Turn, found: DeadAttempt | RunCalls | None = None) -> None:

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 from pattern_core.agent_settings import MessagePolicy, settings_of
-from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded
+from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Overloaded, PatternError
 from pattern_core.events import Draft, Event, append
 from pattern_core.images import store
 from pattern_core.limits import IMAGES_MAX, KEY_CHARS_MAX, Limits
@@ -18,9 +18,10 @@ from pattern_core.outbox import wait_before
 from pattern_db.columns import iso, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, DeliveryStatus
+from pattern_db.errors import RowNotFound
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, Started, TurnRow
-from pattern_db.tables import messages
+from pattern_db.tables import messages, sessions
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.outbox import OutboxRow
 
@@ -30,6 +31,7 @@ PRIORITY_MAX = 3
 ROLLED_BACK = "rolled_back"
 REDELIVERY = "redelivery"  # in a message's `source_metadata`: how many attempts to deliver it failed before
 PEOPLE = ("user:", "conversant:")  # senders who see that their turn failed
+NO_SESSION = "there is no session {!r} of this agent or group; list them, or leave out the session"
 STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reason of the turn that is stopped
 
 
@@ -42,6 +44,7 @@ class IncomingMessage:
     what to do if the agent is busy: queue the message (`enqueue`), refuse it (`reject`), end the running turn at its
     next step (`interrupt`), also removing it from the conversation (`rollback`), or join it there (`steer`); None: the
     agent's policy. `parts` are the texts and images in order of a message with images; `content` is then its text.
+    `session_id` is the conversation that it is said in, None for the agent's main one.
     """
 
     agent_id: str
@@ -55,6 +58,7 @@ class IncomingMessage:
     depth: int = 0
     policy: MessagePolicy | None = None
     parts: tuple[Text | Image, ...] = ()
+    session_id: str | None = None
 
     @property
     def images(self) -> tuple[Image, ...]:
@@ -135,10 +139,7 @@ class Arrival:
             incoming = replace(incoming, agent_id=agent.id, policy=policy)
         idempotency = fingerprint = None
         if incoming.idempotency_key is not None:
-            name = json.dumps([incoming.agent_id, incoming.sender, incoming.idempotency_key])
-            idempotency = blake2b(name.encode(), digest_size=DIGEST_BYTES).digest()
-            payload = to_json(payload_of(incoming))
-            fingerprint = blake2b(payload.encode(), digest_size=DIGEST_BYTES).digest()
+            idempotency, fingerprint = digests(incoming, agent.id)
         turn = NewTurn(
             id=turn_id,
             agent_id=incoming.agent_id,
@@ -149,6 +150,7 @@ class Arrival:
             depth=incoming.depth,
             idempotency=idempotency,
             fingerprint=fingerprint,
+            session_id=incoming.session_id,
         )
         return cls(incoming=incoming, turn=turn)
 
@@ -158,11 +160,19 @@ class Arrival:
         return Draft("turn.queued", {}, {"agent_id": self.incoming.agent_id, "sender": self.incoming.sender})
 
 
+def digests(incoming: IncomingMessage, owner_id: str) -> tuple[bytes | None, bytes | None]:
+    """Return digests of the idempotency key of a message to an agent or a group (`owner_id`), and of the message."""
+    texts = json.dumps([owner_id, incoming.sender, incoming.idempotency_key]), to_json(payload_of(incoming))
+    name, payload = (blake2b(text.encode(), digest_size=DIGEST_BYTES).digest() for text in texts)
+    return name, payload
+
+
 def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ticket, list[Event]]:
     """T0, within one transaction: the turn, its inbox row and `turn.queued`; or the existing turn of the key.
 
     Raises:
-        Conflict: the agent is busy, and the message must not wait.
+        NotFound: the agent has no such session.
+        Conflict: the session is archived; or the agent is busy, and the message must not wait.
         IdempotencyMismatch: the key was used for another message.
         Overloaded: too many messages wait for the agent.
     """
@@ -174,6 +184,7 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
                 "this idempotency key was used for a different message; use a new key for each message"
             )
         return Ticket(turn_id=known.id, is_replay=True), []
+    check_session(connection, incoming, incoming.agent_id)
     stops = _make_way(connection, incoming)
     if turns.count_messages(connection, incoming.agent_id) >= limits.inbox_per_agent_max:
         raise Overloaded(
@@ -199,17 +210,41 @@ def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -
     of `arrival.beside`.
 
     Raises:
-        NotAtRest: the agent is busy, or the message's idempotency key is known; `accept` the message.
+        NotAtRest: the agent is busy, the message's idempotency key is known, or its session is none to write to;
+            `accept` the message.
     """
     turn = arrival.turn
     if turn.idempotency is not None and turns.by_idempotency(connection, turn.idempotency) is not None:
         raise NotAtRest
+    if turn.session_id is not None:
+        try:
+            check_session(connection, arrival.incoming, turn.agent_id)
+        except PatternError:
+            raise NotAtRest from None
     key = turns.insert_started(connection, turn, started)
     if key is None:
         raise NotAtRest
     if arrival.incoming.images:
         store(connection, arrival.incoming.images, turn.created_at)
     return key, arrival.beside(connection, key)
+
+
+def check_session(connection: Connection, incoming: IncomingMessage, owner_id: str) -> None:
+    """Refuse a message in a session that its agent or group (`owner_id`) has not. What a group asks its members is not
+    checked: it is part of a turn that was accepted.
+
+    Raises:
+        NotFound: there is no such session.
+        Conflict: it is archived.
+    """
+    if incoming.session_id is None or incoming.parent_turn is not None:
+        return
+    try:
+        session = sessions.find(connection, owner_id, incoming.session_id)
+    except RowNotFound:
+        raise NotFound(NO_SESSION.format(incoming.session_id)) from None
+    if session.is_archived:
+        raise Conflict(f"the session {session.id} is archived; set `archived` to false first, or use another one")
 
 
 def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, str] | None:
@@ -221,6 +256,8 @@ def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, s
         )
     reason = STOPS.get(incoming.policy or "")
     if reason is None or (running := turns.running(connection, incoming.agent_id)) is None:
+        return None
+    if running.session_id != incoming.session_id:  # an answer in another conversation is not for this sender to stop
         return None
     turns.request_cancel(connection, running.key, reason)
     return running.id, reason
@@ -237,6 +274,8 @@ def payload_of(incoming: IncomingMessage) -> dict[str, object]:
         payload["source_metadata"] = dict(incoming.source_metadata)
     if incoming.policy == "steer":
         payload["policy"] = incoming.policy
+    if incoming.session_id is not None:
+        payload["session_id"] = incoming.session_id
     return payload
 
 
@@ -252,7 +291,7 @@ def undelivered(
     return OutboxRow(
         id=turn.id,
         target=f"agent:{turn.agent_id}" if turn.group_id is None else f"group:{turn.group_id}",
-        payload=to_json({**payload, "sender": turn.sender, "depth": turn.depth}),
+        payload=to_json({**payload, "sender": turn.sender, "depth": turn.depth, "session_id": turn.session_id}),
         next_at=now if wait_s is None else iso(unix_ms(now) + round(wait_s * 1000)),
         created_at=now,
         turn=turn.parent_turn,
@@ -289,6 +328,7 @@ def again(row: OutboxRow) -> IncomingMessage:
         parent_turn=row.turn,
         depth=payload["depth"],
         policy="enqueue",
+        session_id=payload.get("session_id"),
     )
 
 

@@ -410,6 +410,7 @@ class TurnCalls:
             turn_id=record.id,
             batch_id=record.batch_id,
             batch_type=record.batch_type,
+            session_id=record.history.session_id,
             call_id=row.call_id,
             by=Attribution(
                 author=agent_author(self._agent.id),

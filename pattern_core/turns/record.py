@@ -302,8 +302,8 @@ class Record:
         step, attempt = (self.step + 1, 1) if dead is None else (self.step, self.attempt + 1)
         rows, found = UnitOfWork(), None
         if dead is not None:
-            why = {"why": dead.why} if dead.why else {}
-            rows.event("step.superseded", {"step": self.step, "attempt": self.attempt, **why})
+            why: dict[str, object] = {"why": dead.why} if dead.why else {}
+            rows.event("step.superseded", why | {"step": self.step, "attempt": self.attempt})
         rows.event("step.started", {"step": step, "attempt": attempt})
 
         def opened(connection: Connection) -> None:
@@ -557,6 +557,7 @@ class Record:
             agent_id=self.agent.id,
             batch_id=self.batch_id,
             batch_type=self.batch_type,
+            session_id=self.history.session_id,
             sequence=sequence,
             source=None if payload is None else payload.get("source", self.source),
             source_metadata=None if payload is None else payload.get("source_metadata"),

@@ -476,7 +476,9 @@ class Turn:
     async def join(self) -> None:
         """Add the messages that join the turn; cancelled ones are left out."""
         self.joins = False
-        joining = await self._services.journal.database.read(turns.steering_messages, self.agent.id)
+        joining = await self._services.journal.database.read(
+            turns.steering_messages, self.agent.id, self.record.history.session_id
+        )
         if joining and await self.record.join(joining):
             self.is_addressed = True
             self._found = NOTHING_FOUND

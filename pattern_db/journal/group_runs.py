@@ -73,6 +73,7 @@ class GroupSaid(NamedTuple):
     created_at: str
     sender: str
     content: str | None
+    session_id: str | None = None
 
 
 _RUNS = Table("group_run", RunRow)
@@ -95,7 +96,7 @@ def accept(connection: Connection, turn: NewTurn, payload: str) -> int:
     """Store an accepted turn of a group (its `agent_id` is the group's) as queued, with its message; return its key."""
     key: int = connection.execute(
         "INSERT INTO turn (group_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint,"
-        " status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued',"
+        " session_id, status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued',"
         " (SELECT coalesce(max(seq), 0) + 1 FROM event)) RETURNING key",
         turn,
     ).get
@@ -192,22 +193,31 @@ def count_open(connection: Connection, group_id: str) -> int:
     return count
 
 
-def conversation(connection: Connection, group_id: str, limit: int, *, before: int | None = None) -> list[GroupSaid]:
+def conversation(
+    connection: Connection,
+    group_id: str,
+    limit: int,
+    *,
+    before: int | None = None,
+    session_id: str | None = None,
+    is_all: bool = False,
+) -> list[GroupSaid]:
     """Return what was said in a group, newest first: the messages to it, and its members' answers; those of turns with
-    keys smaller than `before`, if given.
+    keys smaller than `before`, if given. They are those of a session (None: of none), or with `is_all` all.
     """
     # Each turn of the group is a line at least: the newest lines are of its newest turns.
     found = fetch_all(
         connection,
-        "WITH newest AS MATERIALIZED (SELECT key, id, created_at, sender FROM turn WHERE group_id = ?1"
-        " AND (?2 IS NULL OR key < ?2) ORDER BY key DESC LIMIT ?3)"
-        " SELECT key, id, run, agent_id, at, sender, CASE WHEN agent_id IS NULL THEN (SELECT payload ->> '$.content'"
-        f" FROM group_run WHERE turn = t.key) ELSE {_LAST_SAID} END FROM ("
-        "SELECT key, id, id AS run, NULL AS agent_id, created_at AS at, sender, NULL AS batch_id FROM newest"
-        " UNION ALL SELECT m.key, m.id, g.id, m.agent_id, m.ended_at, m.sender, m.batch_id FROM newest AS g"
+        "WITH newest AS MATERIALIZED (SELECT key, id, created_at, sender, session_id FROM turn WHERE group_id = ?1"
+        " AND (?2 IS NULL OR key < ?2) AND (?5 OR session_id IS ?4) ORDER BY key DESC LIMIT ?3)"
+        " SELECT key, id, run, agent_id, at, sender, CASE WHEN agent_id IS NULL THEN"
+        f" (SELECT payload ->> '$.content' FROM group_run WHERE turn = t.key) ELSE {_LAST_SAID} END, session_id FROM ("
+        "SELECT key, id, id AS run, NULL AS agent_id, created_at AS at, sender, session_id, NULL AS batch_id"
+        " FROM newest UNION ALL SELECT m.key, m.id, g.id, m.agent_id, m.ended_at, m.sender, m.session_id, m.batch_id"
+        " FROM newest AS g"
         " JOIN group_ask AS a ON a.turn = g.key JOIN turn AS m ON m.key = a.asked WHERE m.status = 'completed'"
         " AND (?2 IS NULL OR m.key < ?2) ORDER BY key DESC LIMIT ?3) AS t ORDER BY key DESC",
-        (group_id, before, limit),
+        (group_id, before, limit, session_id, is_all),
     )
     return [GroupSaid(*row) for row in found]
 

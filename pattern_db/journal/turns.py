@@ -16,7 +16,9 @@ from pattern_db.errors import RowConflict
 from pattern_db.journal import usage
 from pattern_db.journal.usage import UsageSum
 
-_NEW = "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint"  # as in NewTurn
+_NEW = (
+    "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint, session_id"  # as in NewTurn
+)
 _NEXT_EVENT = "(SELECT coalesce(max(seq), 0) + 1 FROM event)"
 _OPEN = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.WAITING)
 _KEY_MAX = 2**63 - 1
@@ -47,6 +49,7 @@ class NewTurn(NamedTuple):
     depth: int = 0
     idempotency: bytes | None = None
     fingerprint: bytes | None = None
+    session_id: str | None = None
 
 
 class Started(NamedTuple):
@@ -88,6 +91,7 @@ class TurnRow:
     fingerprint: bytes | None
     time_left_ms: int | None = None
     group_id: str | None = None
+    session_id: str | None = None
 
 
 _TURNS = Table("turn", TurnRow, columns={"agent_id": "coalesce(agent_id, '')"})
@@ -96,7 +100,7 @@ _TURNS = Table("turn", TurnRow, columns={"agent_id": "coalesce(agent_id, '')"})
 def insert(connection: Connection, turn: NewTurn) -> int:
     """Store an accepted turn as queued and return its key."""
     key: int = connection.execute(
-        f"INSERT INTO turn ({_NEW}, status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', {_NEXT_EVENT})"
+        f"INSERT INTO turn ({_NEW}, status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', {_NEXT_EVENT})"
         " RETURNING key",
         turn,
     ).get
@@ -107,7 +111,7 @@ def insert_started(connection: Connection, turn: NewTurn, started: Started) -> i
     """Store an accepted turn as running and return its key; None, and nothing is stored, if its agent is busy."""
     key: int | None = connection.execute(
         f"INSERT INTO turn ({_NEW}, batch_id, epoch, started_at, deadline_at, status, first_event)"
-        f" SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, 'running', {_NEXT_EVENT}"
+        f" SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 'running', {_NEXT_EVENT}"
         f" WHERE NOT EXISTS ({_BUSY}) RETURNING key",
         (*turn, *started),
     ).get
@@ -243,6 +247,14 @@ def agents_with_work(connection: Connection) -> list[str]:
 def open_turns(connection: Connection, agent_id: str) -> list[str]:
     """Return the ids of the agent's turns that have not ended, oldest first."""
     rows = connection.execute("SELECT id FROM turn WHERE agent_id = ? AND ended_at IS NULL ORDER BY key", (agent_id,))
+    return [turn_id for (turn_id,) in rows]
+
+
+def open_in_session(connection: Connection, session_id: str) -> list[str]:
+    """Return the ids of the session's turns that have not ended, oldest first: a group's before its members'."""
+    rows = connection.execute(
+        "SELECT id FROM turn WHERE session_id = ? AND ended_at IS NULL ORDER BY key", (session_id,)
+    )
     return [turn_id for (turn_id,) in rows]
 
 
@@ -383,10 +395,12 @@ def message_of(connection: Connection, turn: int) -> InboxRow:
     return _INBOX.one(connection, "WHERE turn = ?", (turn,), f"message of turn {turn}")
 
 
-def steering_messages(connection: Connection, agent_id: str) -> list[InboxRow]:
-    """Return the messages that will join the agent's running turn, oldest first."""
+def steering_messages(connection: Connection, agent_id: str, session_id: str | None = None) -> list[InboxRow]:
+    """Return the messages that will join the agent's running turn, which is of this session, oldest first."""
     return _INBOX.select(
-        connection, "WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' ORDER BY turn", (agent_id,)
+        connection,
+        "WHERE agent_id = ? AND payload ->> '$.policy' = 'steer' AND payload ->> '$.session_id' IS ? ORDER BY turn",
+        (agent_id, session_id),
     )
 
 

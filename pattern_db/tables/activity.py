@@ -61,11 +61,11 @@ _NOTED = Table(
 
 
 def newest_turns(connection: Connection, limit: int) -> list[TurnActivity]:
-    """Return the newest started turns of all agents, oldest first."""
+    """Return the newest started turns of all agents, oldest first; not those of sessions."""
     found = _TURNS.select(
         connection,
         "WHERE t.key > (SELECT coalesce(max(key), 0) FROM turn) - ? AND t.started_at IS NOT NULL"
-        " ORDER BY t.key DESC LIMIT ?",
+        " AND t.session_id IS NULL ORDER BY t.key DESC LIMIT ?",
         (TURNS_REACH, limit),
     )
     return found[::-1]

@@ -1,6 +1,9 @@
 """The conversation of each agent, in the order of positions, its imports and images.
 
 Tombstones are never returned. An image is stored once under its own digest, however many messages show it.
+
+A message of a session is archived for the agent's main conversation from the beginning. Which prompts of its session
+show it, and which of another one's messages a session begins with, is in `session_message`.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pattern_db.columns import Json, to_json
-from pattern_db.connection import Connection, Table, fetch_all
+from pattern_db.connection import Connection, Table, Values, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.tables import embeddings
 
@@ -67,6 +70,19 @@ _MESSAGES = Table(
     json=("parts", "tool_args", "tool_result", "source_metadata"),
     types={"role": Role, "batch_type": BatchType, "is_archived": bool},
 )
+# Of the agent ?1, in its main conversation or in its session ?2.
+_IN_MAIN_PROMPT = "agent_id = ?1 AND is_archived = 0 AND is_deleted = 0"
+IN_SESSION = (
+    "agent_id = ?1 AND is_deleted = 0 AND position IN (SELECT position FROM messages WHERE session_id = ?2"
+    " UNION SELECT position FROM session_message WHERE session_id = ?2)"
+)
+_IN_SESSION_PROMPT = (
+    f"{IN_SESSION} AND position NOT IN (SELECT position FROM session_message WHERE session_id = ?2 AND is_archived = 1)"
+)
+
+
+def _in_prompt(session_id: str | None) -> str:
+    return _IN_MAIN_PROMPT if session_id is None else _IN_SESSION_PROMPT
 
 
 def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
@@ -94,14 +110,17 @@ def get(connection: Connection, message_id: str) -> MessageRow:
     return _MESSAGES.one(connection, "WHERE id = ? AND is_deleted = 0", (message_id,), f"message {message_id}")
 
 
-def recent(connection: Connection, agent_id: str, limit: int, *, before: str | None = None) -> list[MessageRow]:
+def recent(
+    connection: Connection, agent_id: str, limit: int, *, before: str | None = None, session_id: str | None = None
+) -> list[MessageRow]:
     """Return the agent's newest `limit` messages, newest first, archived ones included; only those at positions smaller
-    than `before`, if given.
+    than `before` and those of one session, if given.
     """
+    chosen = "agent_id = ?1 AND is_deleted = 0" if session_id is None else IN_SESSION
     return _MESSAGES.select(
         connection,
-        "WHERE agent_id = ? AND position < ? AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
-        (agent_id, "~" if before is None else before, limit),  # '~' is beyond all digits
+        f"WHERE {chosen} AND position < ?3 ORDER BY position DESC LIMIT ?4",
+        (agent_id, session_id, "~" if before is None else before, limit),  # '~' is beyond all digits
     )
 
 
@@ -144,70 +163,92 @@ def newest_position(connection: Connection) -> str | None:
     return None if row is None else row[0]
 
 
-def shown(connection: Connection, agent_id: str, limit: int) -> list[MessageRow]:
-    """Return the newest `limit` messages that are not archived, newest first: what a prompt may show.
+def shown(connection: Connection, agent_id: str, limit: int, *, session_id: str | None = None) -> list[MessageRow]:
+    """Return the newest `limit` messages that a prompt may show, newest first: those of the agent's main conversation,
+    or of a session, that are not archived.
 
     However many are archived, only these are read.
     """
     return _MESSAGES.select(
         connection,
-        "WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
-        (agent_id, limit),
+        f"WHERE {_in_prompt(session_id)} ORDER BY position DESC LIMIT ?3",
+        (agent_id, session_id, limit),
     )
 
 
-def count_shown(connection: Connection, agent_id: str, *, before: str) -> int:
-    """Return how many messages at positions smaller than `before` are not archived."""
+def count_shown(connection: Connection, agent_id: str, *, before: str, session_id: str | None = None) -> int:
+    """Return how many messages at positions smaller than `before` are not archived, as in `shown`."""
     shown: int = connection.execute(
-        "SELECT count(*) FROM messages WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0 AND position < ?",
-        (agent_id, before),
+        f"SELECT count(*) FROM messages WHERE {_in_prompt(session_id)} AND position < ?3",
+        (agent_id, session_id, before),
     ).get
     return shown
 
 
-def first_shown(connection: Connection, agent_id: str, limit: int, *, before: str) -> list[tuple[str, str]]:
-    """Position and time of the oldest `limit` messages that are not archived, before a position; oldest first."""
+def first_shown(
+    connection: Connection, agent_id: str, limit: int, *, before: str, session_id: str | None = None
+) -> list[tuple[str, str]]:
+    """Position and time of the oldest `limit` messages that are not archived, as in `shown`, before a position; oldest
+    first.
+    """
     return fetch_all(
         connection,
-        "SELECT position, created_at FROM messages WHERE agent_id = ? AND is_archived = 0 AND is_deleted = 0"
-        " AND position < ? ORDER BY position LIMIT ?",
-        (agent_id, before, limit),
+        f"SELECT position, created_at FROM messages WHERE {_in_prompt(session_id)} AND position < ?3"
+        " ORDER BY position LIMIT ?4",
+        (agent_id, session_id, before, limit),
     )
 
 
-def positions_of(connection: Connection, agent_id: str, batch_ids: Sequence[str]) -> list[str]:
-    """Return positions of the messages of these turns that are not archived."""
+def positions_of(
+    connection: Connection, agent_id: str, batch_ids: Sequence[str], *, session_id: str | None = None
+) -> list[str]:
+    """Return positions of the messages of these turns that are not archived, as in `shown`."""
     rows = fetch_all(
         connection,
-        "SELECT position FROM messages WHERE agent_id = ?1 AND is_archived = 0 AND is_deleted = 0"
-        " AND position >= (SELECT min(value) FROM json_each(?2)) AND batch_id IN (SELECT value FROM json_each(?2))",
-        (agent_id, to_json(list(batch_ids))),
+        f"SELECT position FROM messages WHERE {_in_prompt(session_id)}"
+        " AND position >= (SELECT min(value) FROM json_each(?3)) AND batch_id IN (SELECT value FROM json_each(?3))",
+        (agent_id, session_id, to_json(list(batch_ids))),
     )
     return [position for (position,) in rows]
 
 
-def archive(connection: Connection, agent_id: str, positions: Sequence[str]) -> int:
-    """Archive the messages at these positions; return how many were not archived. None is ever deleted."""
-    connection.execute(
-        "UPDATE messages SET is_archived = 1 WHERE agent_id = ? AND is_archived = 0"
-        " AND position IN (SELECT value FROM json_each(?))",
-        (agent_id, to_json(list(positions))),
-    )
-    return connection.changes()
+def archive(connection: Connection, agent_id: str, positions: Sequence[str], *, session_id: str | None = None) -> int:
+    """Archive the messages at these positions, as in `shown`; return how many were not archived. None is deleted."""
+    which = "position IN (SELECT value FROM json_each(?3))"
+    return _archive(connection, which, (agent_id, session_id, to_json(list(positions))))
 
 
-def archive_hidden(connection: Connection, agent_id: str, positions: Sequence[str], first: str, last: str) -> None:
+def archive_hidden(
+    connection: Connection,
+    agent_id: str,
+    positions: Sequence[str],
+    first: str,
+    last: str,
+    *,
+    session_id: str | None = None,
+) -> None:
     """Archive hidden messages together with archived ones: the messages at `positions`, and those sent by tool calls
     between two positions (both included). Those of open turns stay: their calls are still shown.
     """
-    connection.execute(
-        "UPDATE messages SET is_archived = 1 WHERE agent_id = ?1 AND is_archived = 0 AND is_deleted = 0"
-        " AND (position IN (SELECT value FROM json_each(?2))"
-        " OR position BETWEEN ?3 AND ?4 AND role = 'assistant' AND tool_call_id IS NOT NULL)"
+    which = (
+        "(position IN (SELECT value FROM json_each(?3))"
+        " OR position BETWEEN ?4 AND ?5 AND role = 'assistant' AND tool_call_id IS NOT NULL)"
         " AND coalesce(batch_id, '') NOT IN (SELECT batch_id FROM turn"
-        " WHERE agent_id = ?1 AND ended_at IS NULL AND batch_id IS NOT NULL)",
-        (agent_id, to_json(list(positions)), first, last),
+        " WHERE agent_id = ?1 AND ended_at IS NULL AND batch_id IS NOT NULL)"
     )
+    _archive(connection, which, (agent_id, session_id, to_json(list(positions)), first, last))
+
+
+def _archive(connection: Connection, which: str, values: Values) -> int:
+    if values[1] is None:
+        connection.execute(f"UPDATE messages SET is_archived = 1 WHERE {_IN_MAIN_PROMPT} AND {which}", values)
+    else:
+        connection.execute(
+            "INSERT INTO session_message (session_id, position, is_archived) SELECT ?2, position, 1 FROM messages"
+            f" WHERE {_IN_SESSION_PROMPT} AND {which} ON CONFLICT DO UPDATE SET is_archived = 1",
+            values,
+        )
+    return connection.changes()
 
 
 def tombstone(connection: Connection, message_ids: Sequence[str]) -> None:

@@ -156,11 +156,12 @@ def text_of(connection: Connection, ref: str) -> str | None:
 
 def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Beyond:
     """Return what the agent has beyond its prompt: messages at positions smaller than `before` (empty: the
-    prompt shows none), archive entries, passages of attached files, open tasks, events noted from `since` on, unread
-    notes for it. Reads one row of each.
+    prompt shows none), or perhaps in other sessions, archive entries, passages of attached files, open tasks, events
+    noted from `since` on, unread notes for it. Reads one row of each.
     """
     [(*found, has_tasks, has_noted, has_handed)] = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM messages WHERE agent_id = ?1 AND position < ?2),"
+        "SELECT EXISTS (SELECT 1 FROM messages WHERE agent_id = ?1 AND position < ?2)"
+        " OR EXISTS (SELECT 1 FROM sessions WHERE coalesce(agent_id, group_id) = ?1),"
         " EXISTS (SELECT 1 FROM archival_entries WHERE agent_id IN (?1, ?3)),"
         " EXISTS (SELECT 1 FROM folder_attachments AS a JOIN folder_files AS f ON f.folder_id = a.folder_id"
         " WHERE a.agent_id = ?1),"

@@ -1,4 +1,5 @@
-"""Summaries of the archived parts of each agent's conversation, in order.
+"""Summaries of the archived parts of each agent's conversations, in order. Those of its main conversation have no
+session.
 
 A summary of depth 0 stands for its own messages only, a deeper one also for all earlier summaries. The chain that
 a prompt shows therefore goes from the newest summary back to the last deeper one.
@@ -34,6 +35,7 @@ class SummaryRow:
     is_stub: bool = False
     model: str | None = None
     tokens: int = 0
+    session_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,16 @@ class Chain:
 
 
 _SUMMARIES = Table("archive_summaries", SummaryRow, types={"is_stub": bool})
+_OWN = "agent_id = ?1 AND session_id IS ?2"
+_IN_SESSION = (  # a fork's are also those of the conversation that it began as
+    "agent_id = ?1 AND (session_id = ?2 OR id IN (WITH RECURSIVE shared(id) AS (SELECT summary_id FROM sessions"
+    " WHERE id = ?2 UNION SELECT s.previous_summary_id FROM shared JOIN archive_summaries AS s ON s.id = shared.id)"
+    " SELECT id FROM shared))"
+)
+
+
+def _of(session_id: str | None) -> str:
+    return _OWN if session_id is None else _IN_SESSION
 
 
 def insert(connection: Connection, row: SummaryRow) -> None:
@@ -61,41 +73,49 @@ def insert(connection: Connection, row: SummaryRow) -> None:
     _SUMMARIES.insert(connection, [row])
 
 
-def newest(connection: Connection, agent_id: str) -> SummaryRow | None:
-    """Return the agent's newest summary; None if there is none."""
-    found = recent(connection, agent_id, 1)
-    return found[0] if found else None
+def newest(
+    connection: Connection, agent_id: str, session_id: str | None = None, *, up_to: str = "~"
+) -> SummaryRow | None:
+    """Return the newest summary of the agent's main conversation, or of a session, before the first one that retells
+    something behind the position `up_to`; None if there is none.
+    """
+    of = _of(session_id)
+    return _SUMMARIES.first(
+        connection,
+        f"WHERE {of} AND row < coalesce((SELECT min(row) FROM archive_summaries WHERE {of} AND end_position > ?3),"
+        " 9223372036854775807) ORDER BY row DESC LIMIT 1",
+        (agent_id, session_id, up_to),
+    )
 
 
-def recent(connection: Connection, agent_id: str, limit: int, *, before: str | None = None) -> list[SummaryRow]:
-    """Return the agent's newest `limit` summaries, newest first; only those made before the summary `before`, if
-    given.
+def recent(
+    connection: Connection, agent_id: str, limit: int, *, before: str | None = None, session_id: str | None = None
+) -> list[SummaryRow]:
+    """Return the newest `limit` summaries of the agent's main conversation, or of a session, newest first; only those
+    made before the summary `before`, if given.
     """
     return _SUMMARIES.select(
         connection,
-        "WHERE agent_id = ?1 AND row < coalesce((SELECT row FROM archive_summaries WHERE id = ?2), 9223372036854775807)"
-        " ORDER BY row DESC LIMIT ?3",
-        (agent_id, before, limit),
+        f"WHERE {_of(session_id)}"
+        " AND row < coalesce((SELECT row FROM archive_summaries WHERE id = ?3), 9223372036854775807)"
+        " ORDER BY row DESC LIMIT ?4",
+        (agent_id, session_id, before, limit),
     )
 
 
-def chain(connection: Connection, agent_id: str, *, head: int, tail: int) -> Chain:
+def chain(connection: Connection, agent_id: str, *, head: int, tail: int, session_id: str | None = None) -> Chain:
     """Return the chain of summaries for a prompt: the first `head` and the newest `tail` ones."""
+    of = _of(session_id)
     begin = fetch_all(
         connection,
-        "SELECT coalesce(max(row), 0) FROM archive_summaries WHERE agent_id = ? AND depth > 0",
-        (agent_id,),
+        f"SELECT coalesce(max(row), 0) FROM archive_summaries WHERE {of} AND depth > 0",
+        (agent_id, session_id),
     )[0][0]
-    first = _SUMMARIES.select(
-        connection, "WHERE agent_id = ? AND row >= ? ORDER BY row LIMIT ?", (agent_id, begin, head)
-    )
-    last = _SUMMARIES.select(
-        connection, "WHERE agent_id = ? AND row >= ? ORDER BY row DESC LIMIT ?", (agent_id, begin, tail)
-    )
+    rows, where = (agent_id, session_id, begin), f"WHERE {of} AND row >= ?3"
+    first = _SUMMARIES.select(connection, f"{where} ORDER BY row LIMIT {head}", rows)
+    last = _SUMMARIES.select(connection, f"{where} ORDER BY row DESC LIMIT {tail}", rows)
     total, messages = fetch_all(
-        connection,
-        "SELECT count(*), coalesce(sum(message_count), 0) FROM archive_summaries WHERE agent_id = ? AND row >= ?",
-        (agent_id, begin),
+        connection, f"SELECT count(*), coalesce(sum(message_count), 0) FROM archive_summaries {where}", rows
     )[0]
     known = {row.id for row in first}
     newer = [row for row in reversed(last) if row.id not in known]

@@ -25,6 +25,7 @@ from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.chat_screen import Lines, Screen, answer_of, ended, question_lines, typed_text
 from pattern_server.cli.client import Events, Json, ServerEvent, ServerFailed, ServerUnreachable
 from pattern_server.cli.command import ExitCode, Home, hosting, piped
+from pattern_server.cli.names import SESSION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import user_state_dir
 
@@ -39,6 +40,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "/help": "list these commands",
         "/agent": "[NAME]  talk to another agent; without NAME, list them",
+        "/new": "[TITLE]  begin another conversation, a session",
+        "/sessions": "[ID]  continue a session; without ID, list them",
         "/why": "[TURN]  what the model was shown, and why",
         "/memory": "[LABEL]  list the memory blocks, or show one",
         "/search": "WORDS  search messages, memory, archive and files",
@@ -69,6 +72,7 @@ Ask: TypeAlias = Callable[[str, str], Awaitable[str | None]]
     help="If the agent is busy: wait (enqueue), be refused (reject), stop what it does (interrupt), the same and take"
     " that out of the conversation (rollback), or join it (steer).  [default: the agent's own]",
 )
+@click.option("--session", metavar="ID", help="Talk in this session instead of the main conversation.")
 @click.option("--plain", is_flag=True, help="Lines only, for screen readers: no colour, spinner or redrawing.")
 @click.argument("message", required=False)
 @hosting
@@ -78,6 +82,7 @@ async def chat(
     agent: str | None,
     group: str | None,
     policy: str | None,
+    session: str | None,
     plain: bool,
     message: str | None,
 ) -> ExitCode:
@@ -92,6 +97,8 @@ async def chat(
     name = group or agent or await _only_agent(home)
     talk = Talk(home, output, name, policy, _asker(output) if is_terminal else None)
     talk.kind = "agents" if group is None else "groups"
+    if session is not None:
+        await talk.enter(session)
     if message is None and not sys.stdin.isatty():
         message = await piped("give some words to say")
     if message is not None:
@@ -194,6 +201,7 @@ class Talk:
         self.agent = agent
         self.ask = ask
         self.kind = "agents"  # or groups: of what `agent` is the name
+        self.session_id: str | None = None  # None: the main conversation
         self.is_conversation = False
         self.is_over = False
         self.open: list[SentMessage] = []
@@ -206,6 +214,16 @@ class Talk:
     def line(self, command: str, *words: str) -> str:
         """Return a command line for hints."""
         return " ".join(["pattern", command, *words, "-c", self.home.name])
+
+    async def enter(self, session_id: str) -> None:
+        """Let the next messages be said in a session, named by its id or the beginning of that."""
+        session_id = await SESSION.whole(
+            self.home.api, session_id, {"constellation": self.home.name, "agent": self.agent}
+        )
+        found = await self.home.get("agents", self.agent, "sessions", session_id)
+        self.session_id = found["id"]
+        if self.is_conversation:
+            self.output.say(f"This is the session {found['title'] or found['id']}.")
 
     async def read(self, line: str) -> None:
         """Do what a typed line says: a command, or a message. What goes wrong is shown."""
@@ -226,7 +244,8 @@ class Talk:
         text = typed_text(message)
         if not text.strip():
             raise InvalidInput("The message is empty: give some words to say.")
-        body: Json = {"content": text, **({"policy": self._policy} if self._policy else {})}
+        given = {"policy": self._policy, "session_id": self.session_id}
+        body: Json = {"content": text, **{name: value for name, value in given.items() if value}}
         # A repeated request (a lost connection, an impatient proxy) must not become a second message.
         key = Ids(SystemClock(), system_randomness()).new("key")
         screen = Screen(self.sink_of(self.agent), has_footer=self.is_conversation)
@@ -466,9 +485,17 @@ class Talk:
                 self.output.say(HELP)
             case "/agent" if rest:
                 self.agent, self.kind = str((await self.home.get("agents", rest))["name"]), "agents"
+                self.session_id = None
                 self.output.say(f"You are talking to {self.agent}.")
             case "/agent":
                 await self._run("agent", "list")
+            case "/new":
+                body = {"title": rest or None, "origin": "pattern chat"}
+                await self.enter((await self.home.call("POST", "agents", self.agent, "sessions", body=body))["id"])
+            case "/sessions" if rest:
+                await self.enter(rest)
+            case "/sessions":
+                await self._run("session", "list", "-a", self.agent)
             case "/why":
                 await self._run("why", *rest.split(), *of_agent)
             case "/memory":

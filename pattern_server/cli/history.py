@@ -16,6 +16,7 @@ from pattern_core.answers import why_cut
 from pattern_core.errors import InvalidInput
 from pattern_server.cli.client import Json, ServerFailed
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, agent_option, piped
+from pattern_server.cli.names import SESSION
 from pattern_server.cli.output import DONE, SKIPPED, Output, cut, when
 
 BATCH_MESSAGES = 1_000  # sent at once …
@@ -34,9 +35,10 @@ history = PlainGroup(
 @history.add("show", "-a ada --limit 5")
 @agent_option
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many of the newest messages.")
-async def show(home: Home, output: Output, agent: str, limit: int) -> None:
+@click.option("--session", metavar="ID", type=SESSION, help="Only messages of this session.")
+async def show(home: Home, output: Output, agent: str, limit: int, session: str | None) -> None:
     """Show the newest messages of an agent, oldest first, including those that left its prompt."""
-    rows = (await home.pages("agents", agent, "messages", most=limit))[::-1]
+    rows = (await home.pages("agents", agent, "messages", most=limit, session=session))[::-1]
     empty = f"{agent} has no messages yet. Talk to it: pattern chat -c {home.name} -a {agent}"
     output.result(rows, *(map(said, rows) if rows else [empty]))
 

@@ -62,6 +62,7 @@ async def show(home: Home, output: Output, turn_id: str) -> None:
         {
             "id": found["turn_id"],
             "for": found["agent_id"] or found["group_id"],
+            "session": found["session_id"],
             "status": found["status"],
             "error": None if error is None else error.get("message"),
             "waits for": found["approvals"] or None,
@@ -144,6 +145,8 @@ async def why(home: Home, output: Output, turn_id: str | None, agent: str | None
         return
     if not found["steps"]:
         output.say("The turn has not called a model yet.")
+    if found["session_id"]:
+        output.say(f"The conversation is the session {found['session_id']}.")
     for before, step in zip([None, *found["steps"]], found["steps"], strict=False):
         _show_step(output, step, before)
 

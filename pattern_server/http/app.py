@@ -28,6 +28,7 @@ RESOURCES = (
     "pattern_server.http.routes.agents",
     "pattern_server.http.routes.groups",
     "pattern_server.http.routes.messages",
+    "pattern_server.http.routes.sessions",
     "pattern_server.http.routes.turns",
     "pattern_server.http.routes.memory",
     "pattern_server.http.routes.folders",

@@ -165,6 +165,7 @@ ToRead = Annotated[AwakeAccess, Depends(Demand("read").awake, scope="function")]
 ToChat = Annotated[AwakeAccess, Depends(Demand("chat").awake, scope="function")]
 ToWrite = Annotated[AwakeAccess, Depends(Demand("write").awake, scope="function")]
 ToReadOwned = Annotated[OwnerAccess, Depends(Demand("read").owner, scope="function")]
+ToChatOwned = Annotated[OwnerAccess, Depends(Demand("chat").owner, scope="function")]
 ToWriteOwned = Annotated[OwnerAccess, Depends(Demand("write").owner, scope="function")]
 # For work that outlasts a route: a stream, or waiting for a turn.
 ToReadOn = Annotated[Access, Depends(Demand("read").access)]

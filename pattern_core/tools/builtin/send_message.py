@@ -46,6 +46,8 @@ def _to_user(context: ToolContext, content: str) -> dict[str, object]:
         batch_type=context.batch_type,
         tool_call_id=context.call_id,
         source="send_message",
+        session_id=context.session_id,
+        is_archived=context.session_id is not None,
     )
     context.work.store(messages.append, [row])
     # The words are in the message's row; the stored event only refers to it.

@@ -17,6 +17,7 @@ from pattern_server.http.routes.messages import (
     Accept,
     IdempotencyKey,
     MessageRequest,
+    OfSession,
     Prefer,
     deliver,
     incoming_of,
@@ -61,6 +62,7 @@ class GroupMessage(BaseModel):
     agent: str | None
     sender: str
     content: str
+    session_id: str | None
     created_at: str
     key: Annotated[int, Field(exclude=True)]
 
@@ -212,17 +214,22 @@ async def send(
 
 
 @router.get("/{g}/messages", response_model=page_of(GroupMessage))
-async def list_messages(g: str, home: ToRead, paging: PagedTexts) -> object:
+async def list_messages(g: str, home: ToRead, paging: PagedTexts, session: OfSession = None) -> object:
     """List messages of a group.
 
-    Return what was said in the group, newest first.
+    Return what was said in the group, newest first; with `session` only in that one.
     """
     group, after = await home.constellation.groups.get(g), paging.after
     if after is not None and not (after.isdecimal() and len(after) < 19):
         raise InvalidInput("the cursor is of another list; send `next_cursor` of the page before, or none")
     before = None if after is None else int(after)
     said = await home.constellation.database.read_aside(
-        group_runs.conversation, group.id, paging.one_more, before=before
+        group_runs.conversation,
+        group.id,
+        paging.one_more,
+        before=before,
+        session_id=session,
+        is_all=session is None,
     )
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
     rows = [
@@ -235,6 +242,7 @@ async def list_messages(g: str, home: ToRead, paging: PagedTexts) -> object:
             agent=None if one.agent_id is None else names.get(one.agent_id),
             sender=one.sender,
             content=one.content or "",
+            session_id=one.session_id,
             created_at=one.created_at,
         )
         for one in said

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import trio
-from fastapi import Header, Response
+from fastapi import Header, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
@@ -38,8 +38,8 @@ router = Router(prefix="/constellations/{c}", tags=["messages"])
 
 SUMMARY = answer_of(
     Summary,
-    "id summary is_stub start_position end_position started_at ended_at message_count previous_summary_id depth"
-    " strategy model tokens created_at",
+    "id session_id summary is_stub start_position end_position started_at ended_at message_count previous_summary_id"
+    " depth strategy model tokens created_at",
 )
 COMPACTED = answer_of(Made, "messages tokens_before tokens_after summary_ids trouble", "Compaction")
 IMPORTED = answer_of(Imported, "ids", "HistoryImport")
@@ -52,6 +52,7 @@ IdempotencyKey = Annotated[
     ),
 ]
 
+OfSession = Annotated[str | None, Query(description="Only those of the session with this id.")]
 Accept = Annotated[str, Header(description="`text/event-stream` for the turn's events.")]
 Prefer = Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240).")]
 
@@ -88,6 +89,7 @@ class MessageRequest(RequestModel):
     content: str | list[Annotated[TextPartRequest | ImagePartRequest, Field(discriminator="type")]]
     priority: int = 1
     policy: MessagePolicy | None = None
+    session_id: str | None = None
     source: str | None = None
     source_metadata: dict[str, Any] | None = None
 
@@ -160,6 +162,7 @@ def incoming_of(body: MessageRequest, agent: str, sender: str, idempotency_key: 
         source_metadata=body.source_metadata,
         priority=body.priority,
         policy=body.policy,
+        session_id=body.session_id,
     )
 
 
@@ -237,12 +240,13 @@ async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | No
 
 
 @router.get("/agents/{a}/messages", response_model=page_of(MESSAGE))
-async def list_all(a: str, home: ToRead, paging: PagedTexts) -> object:
+async def list_all(a: str, home: ToRead, paging: PagedTexts, session: OfSession = None) -> object:
     """List messages of an agent.
 
-    Return the messages of the agent, newest first.
+    Return the messages of the agent in all its conversations, newest first; with `session` those of that one, for a
+    fork also those that it began with.
     """
-    rows = await home.constellation.messages(a, limit=paging.one_more, before=paging.after)
+    rows = await home.constellation.messages(a, limit=paging.one_more, before=paging.after, session_id=session)
     return paging.cut(rows, lambda row: row.position)
 
 
@@ -265,14 +269,17 @@ async def import_history(
 
 
 @router.get("/agents/{a}/summaries", response_model=page_of(SUMMARY))
-async def list_summaries(a: str, home: ToRead, paging: PagedTexts) -> object:
+async def list_summaries(a: str, home: ToRead, paging: PagedTexts, session: OfSession = None) -> object:
     """List summaries of archived messages.
 
-    Return the summaries, newest first. The messages themselves stay in the history and in search.
+    Return the summaries of the agent's main conversation, or of a session, newest first. The messages themselves stay
+    in the history and in search.
     """
     before = paging.after
     agent = await home.constellation.roster.get(a)
-    rows = await stored_summaries(home.constellation.database, agent.id, limit=paging.one_more, before=before)
+    rows = await stored_summaries(
+        home.constellation.database, agent.id, limit=paging.one_more, before=before, session_id=session
+    )
     return paging.cut(rows, lambda row: row.id)
 
 

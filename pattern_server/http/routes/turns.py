@@ -33,7 +33,10 @@ MESSAGE = answer_of(
     finish_reason=str | None,
 )
 _USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_microdollars is_estimate", "Usage")
-_SUMMARY = "turn_id agent_id group_id status error approvals usage steps sender trust created_at started_at ended_at"
+_SUMMARY = (
+    "turn_id agent_id group_id status error approvals usage steps sender trust session_id created_at started_at"
+    " ended_at"
+)
 _OWN: dict[str, Any] = {"turn_id": Annotated[str, Field(validation_alias="id")], "usage": _USAGE}
 _WHOLE = _SUMMARY.replace("usage", "text messages usage")
 _OWN_WHOLE = {**_OWN, "messages": list.__class_getitem__(MESSAGE)}

@@ -236,7 +236,7 @@ async def test_what_speaks_to_the_message_is_shown_with_its_source() -> None:
     )
     assert (part.kind, part.reason) == (Kind.RECALLED, "found for the message: its words fit (+0.81)")
     [asked] = library.asked
-    assert (asked.query, asked.kinds, asked.before) == (WORDS, KINDS, "42")
+    assert (asked.query, asked.kinds, asked.shown_from) == (WORDS, KINDS, "42")
     assert asked.agents == ["agent_ada", CONSTELLATION_OWNER]
 
 

@@ -67,6 +67,7 @@ class ToolRig:
             turn_id="turn_1",
             batch_id=self.batch_id,
             batch_type=BatchType.USER_REQUEST,
+            session_id=None,
             call_id="call_1",
             by=Attribution(author=agent_author(self.agent_id), cause=cause),
             idempotency_key="key",

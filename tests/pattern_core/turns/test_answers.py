@@ -148,7 +148,7 @@ async def test_what_was_never_answered_is_not_answered_with_the_next_message(end
         first, *_calls, mark = await texts(world)
         assert (first, mark) == ("Tell me of a fox.", UNANSWERED.format(ending))
         ada = (await world.constellation.roster.get("ada")).id
-        remembered = world.constellation._actors._histories[ada]
+        remembered = world.constellation._actors._histories[ada, None]
         stored = await world.database.read(
             load_history, ada, PromptLimits(), active=None, is_untrusted=world.constellation.tools.is_untrusted
         )

@@ -1,0 +1,155 @@
+"""Sessions: conversations of front ends with an agent or a group, beside the agent's main one; and forks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pattern_db.columns import to_json
+from pattern_db.connection import Connection, Table, Value, fetch_all
+from pattern_db.enums import SearchKind
+from pattern_db.errors import RowNotFound
+from pattern_db.tables import embeddings, messages, summaries
+
+FORKED_MESSAGES_MAX = 10_000  # that a fork has in common with its parent, the newest; older ones are only in the parent
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A conversation with an agent or a group. `origin` is the front end that began it, `said_at` the time of its last
+    message.
+
+    A fork begins as the session `parent_id`; `summary_id` is the newest summary that both have.
+    """
+
+    id: str
+    created_at: str
+    updated_at: str
+    agent_id: str | None = None
+    group_id: str | None = None
+    title: str | None = None
+    origin: str | None = None
+    is_archived: bool = False
+    parent_id: str | None = None
+    summary_id: str | None = None
+    said_at: str | None = None
+
+
+_LAST_SAID = "(SELECT created_at FROM messages WHERE session_id = sessions.id ORDER BY position DESC LIMIT 1)"
+_SESSIONS = Table("sessions", SessionRow, columns={"said_at": _LAST_SAID}, types={"is_archived": bool})
+
+
+def create(connection: Connection, owner_id: str, row: SessionRow) -> None:
+    """Add a session of an agent or a group, whichever has the id `owner_id`.
+
+    Raises:
+        RowNotFound: neither has.
+        apsw.ConstraintError: its parent is gone (translated to `RowConflict`).
+    """
+    connection.execute(
+        "INSERT INTO sessions (id, title, origin, parent_id, created_at, updated_at, agent_id, group_id)"
+        " SELECT ?1, ?2, ?3, ?4, ?5, ?5, * FROM (SELECT id, NULL FROM agents WHERE id = ?6"
+        " UNION ALL SELECT NULL, id FROM agent_groups WHERE id = ?6)",
+        (row.id, row.title, row.origin, row.parent_id, row.created_at, owner_id),
+    )
+    if connection.changes() != 1:
+        raise RowNotFound(f"there is no agent or group {owner_id}")
+
+
+def find(connection: Connection, owner_id: str, session_id: str) -> SessionRow:
+    """Return a session of an agent or a group.
+
+    Raises:
+        RowNotFound: there is none.
+    """
+    where = "WHERE id = ? AND coalesce(agent_id, group_id) = ?"
+    return _SESSIONS.one(connection, where, (session_id, owner_id), f"session {session_id}")
+
+
+def known(connection: Connection, agent_id: str, session_ids: Collection[str]) -> set[str]:
+    """Return those of the ids that are sessions of the agent."""
+    found = fetch_all(
+        connection,
+        "SELECT id FROM sessions WHERE agent_id = ? AND id IN (SELECT value FROM json_each(?))",
+        (agent_id, to_json(list(session_ids))),
+    )
+    return {session_id for (session_id,) in found}
+
+
+def newest(
+    connection: Connection, owner_id: str, limit: int, *, before: str | None = None, is_archived: bool = False
+) -> list[SessionRow]:
+    """Return the newest `limit` sessions of an agent or a group, archived ones or others, newest first; only those with
+    ids smaller than `before`, if given.
+    """
+    return _SESSIONS.select(
+        connection,
+        "WHERE coalesce(agent_id, group_id) = ? AND id < ? AND is_archived = ? ORDER BY id DESC LIMIT ?",
+        (owner_id, before or "~", is_archived, limit),
+    )
+
+
+def count(connection: Connection, owner_id: str) -> int:
+    """Return how many sessions an agent or a group has."""
+    found: int = connection.execute(
+        "SELECT count(*) FROM sessions WHERE coalesce(agent_id, group_id) = ?", (owner_id,)
+    ).get
+    return found
+
+
+def has_forks(connection: Connection, session_id: str) -> bool:
+    """Return whether sessions were forked from this one."""
+    found = connection.execute("SELECT 1 FROM sessions WHERE parent_id = ? LIMIT 1", (session_id,))
+    return found.fetchone() is not None
+
+
+def change(connection: Connection, session_id: str, changes: Mapping[str, Value]) -> None:
+    """Store values, by column.
+
+    Raises:
+        RowNotFound: there is no such session.
+    """
+    _SESSIONS.change(connection, session_id, changes, f"session {session_id}")
+
+
+def share(connection: Connection, parent: SessionRow, fork_id: str, position: str) -> None:
+    """Let a fork of an agent's session, just created, begin with the messages of its parent up to a position.
+
+    Those that the parent had archived at that time are archived in the fork, too: the summaries made from messages up
+    to the position are the fork's.
+    """
+    known = summaries.newest(connection, parent.agent_id or "", parent.id, up_to=position)
+    if known is not None:
+        change(connection, fork_id, {"summary_id": known.id})
+    connection.execute(
+        f"INSERT INTO session_message (session_id, position, is_archived) SELECT ?3, position, position <= ?5"
+        f" AND position IN (SELECT position FROM session_message WHERE session_id = ?2 AND is_archived = 1)"
+        f" FROM messages WHERE {messages.IN_SESSION} AND position <= ?4 ORDER BY position DESC LIMIT ?6",
+        (
+            parent.agent_id,
+            parent.id,
+            fork_id,
+            position,
+            "" if known is None else known.end_position,
+            FORKED_MESSAGES_MAX,
+        ),
+    )
+
+
+def delete(connection: Connection, row: SessionRow) -> None:
+    """Delete a session: its messages leave every search, its summaries and a group's turns in it are gone.
+
+    Raises:
+        RowNotFound: there is no such session.
+        apsw.ConstraintError: it has forks (translated to `RowConflict`).
+    """
+    said = fetch_all(connection, "SELECT id FROM messages WHERE session_id = ? AND is_deleted = 0", (row.id,))
+    messages.tombstone(connection, [message_id for (message_id,) in said])
+    for (summary_id,) in fetch_all(
+        connection, "DELETE FROM archive_summaries WHERE session_id = ? RETURNING id", (row.id,)
+    ):
+        embeddings.delete(connection, SearchKind.SUMMARY, summary_id)
+    own = "SELECT key FROM turn WHERE group_id = ? AND session_id = ?"
+    connection.execute(f"UPDATE event SET turn = NULL WHERE turn IN ({own})", (row.group_id, row.id))
+    connection.execute(f"DELETE FROM turn WHERE key IN ({own})", (row.group_id, row.id))
+    _SESSIONS.delete(connection, "WHERE id = ?", (row.id,), f"session {row.id}")
