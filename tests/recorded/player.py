@@ -52,6 +52,8 @@ MACHINE = {
     r'("sha256": )"[0-9a-f]{64}"': r'\1"$sha256"',
     r'("size": )\d+': r"\1$size",
     r"by process \d+": "by process $pid",
+    # Members' turns get their ids while the command's own requests do.
+    r"(─ \w+: .*\()turn_\w{26}": r"\1$member_turn",
     r"\d+ KiB freed": "$size freed",
     r'("freed_bytes": )-?\d+': r"\1$size",
     r"pat_[0-9a-f]{64}": "$token",
