@@ -579,7 +579,8 @@ def _selected(question: Question, arrival: Arrival) -> Draft:
 
 
 def _opened(connection: Connection, key: int) -> _Open:
-    return _Open(turns.by_key(connection, key), group_runs.get(connection, key), group_runs.exchanges(connection, key))
+    """Return a turn that has just started, and has asked no member."""
+    return _Open(turns.by_key(connection, key), group_runs.get(connection, key), ())
 
 
 def _find_open(connection: Connection, group_id: str) -> _Open | None:

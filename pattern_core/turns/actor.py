@@ -308,7 +308,9 @@ class Actors:
         history = await self._history(row, active=None)
         turn = self._turn(row, agent, history, batch_id=incoming.position, source=payload.get("source"))
         record = turn.record
-        record.group_id = await self._group_of(row)
+        asked_by = payload.get("source_metadata")
+        if row.parent_turn is not None and payload.get("source") == "group" and isinstance(asked_by, Mapping):
+            record.group_id = asked_by["group_id"]
         self._awake[agent_id].turn = turn
 
         def started(committed: bool) -> None:

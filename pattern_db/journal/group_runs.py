@@ -84,7 +84,8 @@ _LAST_SAID = (
     " ORDER BY m.position DESC LIMIT 1)"
 )
 _CHANGED = (
-    "(SELECT group_concat(data ->> '$.label', char(10)) FROM event WHERE turn = t.key AND name = 'memory.changed')"
+    "(SELECT group_concat(e.data ->> '$.label', char(10)) FROM event AS e WHERE e.seq >= t.first_event"
+    " AND e.turn = t.key AND e.name = 'memory.changed')"
 )
 _EXCHANGES = (
     f"SELECT t.key, a.place, t.id, t.agent_id, t.status, {_LAST_SAID}, t.ended_at, {_CHANGED}"
@@ -224,13 +225,9 @@ def conversation(
 
 def answers(connection: Connection, turn: int) -> list[MessageRow]:
     """Return what members answered in a run, oldest first: the last words of each turn that they completed."""
+    asked = "SELECT agent_id, batch_id FROM group_ask JOIN turn ON key = asked WHERE group_ask.turn = ? ORDER BY key"
     found = []
-    for one in exchanges(connection, turn):
-        row = by_key(connection, one.key)
-        said = [
-            row
-            for row in messages.by_batch(connection, one.agent_id, row.batch_id or "")
-            if row.role is Role.ASSISTANT and row.content
-        ]
-        found += said[-1:]
+    for agent_id, batch_id in fetch_all(connection, asked, (turn,)):
+        said = messages.by_batch(connection, agent_id, batch_id or "")
+        found += [row for row in said if row.role is Role.ASSISTANT and row.content][-1:]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -24,10 +25,11 @@ from pattern_core.testing.model import Answer, Paced, calls, says
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.turns.admission import IncomingMessage
+from pattern_db.connection import Connection
 from pattern_db.journal import turns
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.tables.memory_blocks import Via
-from tests.pattern_core.groups.rig import NAMES, answer_of, group, say, speak, submit
+from tests.pattern_core.groups.rig import NAMES, answer_of, asked, group, say, speak, submit
 from tests.support import BY_USER, USER, in_memory, note, rows, running
 
 
@@ -430,3 +432,28 @@ async def test_members_see_the_blocks_of_their_group() -> None:
         await world.constellation.delete_group("desk")
         await world.say("hello", "bob")
         assert "Tea at four." not in "".join(world.provider.requests[-1].memory)
+
+
+async def test_a_plan_that_an_older_version_stored_is_run_to_its_end() -> None:
+    def older(connection: Connection) -> None:
+        """Leave of the plan what the first version stored, with a setting that no version knows any more."""
+        [(turn, plan)] = list(connection.execute("SELECT turn, plan FROM group_run"))
+        kept = {name: json.loads(plan)[name] for name in ("name", "pattern_type", "members")}
+        kept["members"] = [{name: one[name] for name in ("id", "name", "is_active")} for one in kept["members"]]
+        kept["pattern_config"] = {"rounds": 2, "moderator": "eve"}
+        connection.execute("UPDATE group_run SET plan = ? WHERE turn = ?", (json.dumps(kept), turn))
+
+    async with in_memory() as database:
+        async with running(
+            [Paced(answer=says("late"), gate=trio.Event())], otherwise=speak, database=database
+        ) as world:
+            await group(world, "debate", {"rounds": 2})
+            turn = await submit(world)
+            while not world.provider.running:
+                await trio.sleep(0.01)
+        await database.write(older)
+        async with running(otherwise=speak, database=database, seed=2) as world:
+            view = await world.constellation.wait(turn)
+            assert (view.status, view.error) == ("completed", None)
+            assert await asked(database) == ["ada", "bob", "cleo"] * 2
+            assert await answer_of(world, turn) == "ada: ada answers\n\nbob: bob answers\n\ncleo: cleo answers"
