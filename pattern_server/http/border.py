@@ -148,7 +148,7 @@ class Border:
         return principal
 
     async def _answer(self, scope: Scope, exchange: HttpExchange) -> None:
-        if scope["app"].unloaded and scope["path"].startswith(API):
+        if scope["app"].unloaded and scope["path"].startswith((API, "/mcp/")):
             await trio.to_thread.run_sync(scope["app"].load, scope)
         longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(scope["path"])), 0)
         await exchange.read_body(max(self._server.config.body_bytes_max, longer))

@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 import trio
+import trio.testing
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
@@ -25,8 +26,10 @@ from pattern_db.connection import open_connection
 from pattern_server import accounts
 from pattern_server.http import mcp
 from pattern_server.http.mcp import _translated
+from pattern_server.http.routing import Access
 from pattern_server.http.toolsets import SERVED
 from pattern_server.http.toolsets.resources import FILE_BYTES_MAX, PAGE
+from pattern_server.http.toolsets.toolset import run_tool
 from tests.pattern_server.place import Place, config_for, serving
 from tests.support import until
 
@@ -211,6 +214,29 @@ async def test_a_cancelled_call_cancels_its_turn(home: Place, scripted: Scripted
             # The connection is still good, and waiting for it says that it failed.
             gone = await called(client, "turn_wait", is_error=True, turn_id=turn["turn_id"])
             assert gone["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+async def test_only_a_client_cancels_turns(home: Place, scripted: ScriptedProvider, is_stopping: bool) -> None:
+    """A server that stops cancels calls, too; their turns continue after its next start."""
+    scripted._script = iter([Paced(answer=says("Later."), gate=trio.Event())])
+    caller = await home.parts.state.accounts.authenticate(home.parts.local_token)
+
+    async def report(_words: str) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        access = Access(home.parts.state, caller, "home")
+        nursery.start_soon(run_tool, access, SERVED["agent_message"][1], {"content": "Hello"}, report)
+        await until(lambda: scripted.running)
+        if is_stopping:
+            home.parts.state.draining.set()
+        nursery.cancel_scope.cancel()
+    if is_stopping:
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        assert scripted.cancelled == 0
+    else:
+        await until(lambda: scripted.cancelled)
 
 
 async def test_a_client_without_sessions_cancels_by_leaving(home: Place, scripted: ScriptedProvider) -> None:
