@@ -30,6 +30,7 @@ from pattern_db.errors import DatabaseError, RowConflict, RowNotFound
 from pattern_db.tables import constellations, sign_ins, users
 from pattern_db.tables.constellations import ConstellationRow
 from pattern_db.tables.users import TokenRow, UserRow
+from pattern_server.audit import Audit
 from pattern_server.credentials import LEEWAY_S, read_access
 from pattern_server.global_database import GlobalDatabase
 
@@ -118,6 +119,7 @@ class Accounts:
 
     def __init__(self, database: GlobalDatabase, runtime: Runtime, *, local_token: str) -> None:
         self.database = database
+        self.audit = Audit(database, runtime.clock)
         self._clock = runtime.clock
         self._ids = Ids(runtime.clock, runtime.randomness)
         self._local_digest = sha256(local_token.encode()).digest()

@@ -86,6 +86,7 @@ class SignIns:
         self.passwords = passwords
         self._of_address = Attempts(30, 10.0)
         self._of_user = Attempts(10, 60.0)
+        self._refreshes = Attempts(100, 1.0)  # of an address
 
     async def sign_in(self, username: str, password: str, *, address: str) -> Granted:
         """Sign a user in.
@@ -99,9 +100,9 @@ class SignIns:
         user = await self._user(username)
         name = username.casefold() if user is None else user.id
         self._of_user.use(name)
-        if not await self.passwords.matches(password, None if user is None else user.password_hash):
-            user = None
-        if user is None or user.disabled_at is not None:
+        is_right = await self.passwords.matches(password, None if user is None else user.password_hash)
+        if user is None or not is_right or user.disabled_at is not None:
+            await self._record("auth.login", 401, address, None if user is None else user.id)
             raise Unauthorized("the user name or the password is wrong; an administrator can set another password")
         self._of_user.forget(name)
         now_ms = self._clock.now_ms()
@@ -116,14 +117,17 @@ class SignIns:
             expires_at=iso(now_ms + SIGN_IN_DAYS * DAY_MS),
         )
         key = await self._database.write(sign_ins.begin, row, _digest(first), _digest(refresh), self._new_key())
+        await self._record("auth.login", 200, address, user.id, row.id)
         return self._granted(row, key, refresh)
 
-    async def refresh(self, secret: str) -> Granted:
+    async def refresh(self, secret: str, *, address: str) -> Granted:
         """Exchange a refresh token for another pair.
 
         Raises:
             Unauthorized: it is unknown, expired or revoked, or was used before, which revokes the sign-in.
+            Overloaded: there were too many attempts from this address.
         """
+        self._refreshes.use(_network(address))
         found = _REFRESH_TOKEN.fullmatch(secret)
         if found is None:
             raise Unauthorized("this is not a refresh token; sign in again")
@@ -131,9 +135,21 @@ class SignIns:
         now = now_text(self._clock)
         rotated = await self._database.write(_rotated, found[1], secret, refresh, now, self._new_key())
         if rotated is None:
+            raise Unauthorized("the refresh token is unknown, expired or revoked; sign in again")
+        row, key = rotated
+        if key is None:
             self._accounts.forget()
-            raise Unauthorized("the refresh token is unknown, expired or revoked, or was used before; sign in again")
-        return self._granted(*rotated, refresh)
+            await self._record("auth.refresh", 401, address, row.user_id, row.id)
+            raise Unauthorized("the refresh token was used before, so the sign-in was revoked; sign in again")
+        return self._granted(row, key, refresh)
+
+    async def _record(
+        self, action: str, status: int, address: str, user_id: str | None, token_id: str | None = None
+    ) -> None:
+        obj = "/users" if user_id is None else f"/users/{user_id}"  # never a wrong name: it may be a password
+        await self._accounts.audit.record(
+            action, obj, status=status, address=address, user_id=user_id, token_id=token_id
+        )
 
     def _granted(self, row: TokenRow, key: SigningKeyRow, refresh: str) -> Granted:
         now_ms = self._clock.now_ms()
@@ -208,8 +224,8 @@ class SignIns:
 
 def _rotated(
     connection: Connection, first: str, presented: str, refresh: str, now: str, new_key: SigningKeyRow
-) -> tuple[TokenRow, SigningKeyRow] | None:
-    """Rotate a sign-in's refresh token, or revoke the sign-in if the presented one is not its newest."""
+) -> tuple[TokenRow, SigningKeyRow | None] | None:
+    """Rotate a sign-in's refresh token. If the presented one is not the newest, revoke the sign-in; there is no key."""
     row = users.find_token(connection, _digest(first))
     if row is None or row.refresh_hash is None or row.revoked_at is not None or str(row.expires_at) <= now:
         return None
@@ -217,7 +233,7 @@ def _rotated(
         return None
     if row.refresh_hash != _digest(presented):
         users.revoke_token(connection, row.id, now)
-        return None
+        return row, None
     return row, sign_ins.rotate(connection, row, _digest(refresh), new_key)
 
 

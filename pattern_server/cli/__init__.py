@@ -58,6 +58,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "usage": Entry("pattern_server.cli.usage", "Token usage and cost."),
         "budget": Entry("pattern_server.cli.usage", "Token and cost budgets: set, list, remove."),
         "user": Entry("pattern_server.cli.users", "Users: add, list, show, passwd, disable, enable, delete …"),
+        "audit": Entry("pattern_server.cli.audit", "The audit log: list, verify."),
         "login": Entry("pattern_server.cli.login", "Sign in: later commands act for this user."),
         "logout": Entry("pattern_server.cli.login", "Sign out."),
         "token": Entry("pattern_server.cli.tokens", "API tokens: create, list, revoke."),

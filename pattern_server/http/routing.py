@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from pattern_core.runtime import Runtime
 from pattern_db.columns import check_depth
 from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_server.accounts import SCOPES, Accounts, Principal, Scope
+from pattern_server.audit import is_audited
 from pattern_server.config import Config
 from pattern_server.constellations import Constellations
 from pattern_server.http.errors import UnsupportedMediaType
@@ -231,6 +233,8 @@ class ApiRoute(APIRoute):
         if demand is None and self.path not in SIGN_IN:
             raise AssertionError(f"{path} requires no scope; add a parameter such as `caller: MayRead`")
         self.scope: Scope | None = None if demand is None else demand.scope
+        # Sign-ins write their own entries.
+        self.is_audited = demand is not None and is_audited(self.methods or (), self.tags)
         others = (Header, PathParameter)
         declared = [one for one in get_flat_params(self.dependant) if not isinstance(one.field_info, others)]
         self.query = sorted(one.alias for one in declared)
@@ -247,9 +251,24 @@ class ApiRoute(APIRoute):
                 raise UnsupportedMediaType(
                     "the body is not declared as JSON; send it with the header `Content-Type: application/json`"
                 )
-            return await handle(strict)
+            answer = await handle(strict)
+            if self.is_audited and answer.status_code < HTTPStatus.BAD_REQUEST:
+                await self._record(request, answer)
+            return answer
 
         return strictly
+
+    async def _record(self, request: Request, answer: Response) -> None:
+        server: ServerState = request.app.state.server
+        caller: Principal = request.state.principal
+        await server.accounts.audit.record(
+            f"{self.tags[0]}.{self.name}",
+            getattr(request.state, "made", answer.headers.get("location", request.url.path).removeprefix(API)),
+            status=answer.status_code,
+            address="" if request.client is None else request.client.host,
+            user_id=caller.user_id,
+            token_id=caller.token_id,
+        )
 
     def _check_query(self, request: Request) -> None:
         """Refuse unknown query parameters: a misspelled one would be ignored silently.

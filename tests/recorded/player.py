@@ -56,6 +56,7 @@ MACHINE = {
     r'("freed_bytes": )-?\d+': r"\1$size",
     r"pat_[0-9a-f]{64}": "$token",
     r"ref_[0-9a-f]{128}": "$refresh_token",
+    r"(\"head\": \"|the hash )[0-9a-f]{64}": r"\1$head",
     r"eyJ[\w-]+\.[\w-]+\.[\w-]{43}": "$access_token",
     r"\([\d.]+ [KM]iB, sha256 \w+…\)": "($size, sha256 $sha256…)",
 }

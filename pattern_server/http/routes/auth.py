@@ -40,17 +40,16 @@ async def login(body: LoginRequest, server: Server, request: Request) -> Granted
     Return an access token for the header `Authorization`, and a refresh token for `POST /auth/refresh`. Attempts are
     limited per address and per user.
     """
-    address = "" if request.client is None else request.client.host
-    return await server.sign_ins.sign_in(body.username, body.password, address=address)
+    return await server.sign_ins.sign_in(body.username, body.password, address=_address(request))
 
 
 @router.post("/refresh")
-async def refresh(body: RefreshRequest, server: Server) -> Granted:
+async def refresh(body: RefreshRequest, server: Server, request: Request) -> Granted:
     """Exchange a refresh token for another pair of tokens.
 
     It can be used once: a second use revokes the sign-in with all its tokens.
     """
-    return await server.sign_ins.refresh(body.refresh_token)
+    return await server.sign_ins.refresh(body.refresh_token, address=_address(request))
 
 
 @router.post("/logout", status_code=204)
@@ -60,3 +59,7 @@ async def logout(server: Server, caller: MayRead) -> None:
     The sign-in with all its tokens is revoked; or the API token, if the request has one. Open streams end within 5 s.
     """
     await server.sign_ins.sign_out(caller)
+
+
+def _address(request: Request) -> str:
+    return "" if request.client is None else request.client.host

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Query, Request
 from pydantic import Field
 
 from pattern_server.accounts import NAME_CHARS_MAX, Scope, Token
@@ -47,12 +47,13 @@ async def list_all(
 
 
 @router.post("", status_code=201, response_model=NEW_TOKEN)
-async def create(body: TokenRequest, server: Server, caller: MayWrite) -> object:
+async def create(body: TokenRequest, server: Server, caller: MayWrite, request: Request) -> object:
     """Create an API token.
 
     Return it with its secret, which is never shown again.
     """
     row, secret = await server.accounts.create_token_for(caller, **body.model_dump())
+    request.state.made = f"/tokens/{row.id}"  # for the audit log
     return fields_with(row, token=secret)
 
 

@@ -1,0 +1,66 @@
+"""The audit log: what was done with users, tokens, approvals and data, by whom and from where. It holds no texts.
+
+An entry is written after its action and before the answer; an action without an answer may have none. Attempts to sign
+in that fail are entries, too: they are limited (`sign_in.py`), so strangers cannot fill the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from dataclasses import asdict
+from enum import Enum
+
+from pattern_core.ids import Clock, now_text
+from pattern_db.errors import DatabaseError
+from pattern_db.tables import audit_log
+from pattern_db.tables.audit_log import AuditRow, AuditState
+from pattern_server.global_database import GlobalDatabase
+
+# What is changed below these tags of the API, and every deletion, is an entry.
+TAGS = frozenset({"users", "tokens", "auth", "approvals", "constellations"})
+OBJECT_CHARS_MAX = 500
+CHECKED_AT_ONCE = 5_000  # rows, in one visit to the database
+
+AuditEntry = AuditRow
+
+_log = logging.getLogger("pattern.audit")
+
+
+def is_audited(methods: Collection[str], tags: Collection[str | Enum]) -> bool:
+    """Return whether requests of a route with these methods and tags are entries: the end of an MCP session is not."""
+    return ("GET" not in methods and not TAGS.isdisjoint(tags)) or ("DELETE" in methods and "mcp" not in tags)
+
+
+class Audit:
+    """Reads and writes the log."""
+
+    def __init__(self, database: GlobalDatabase, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def record(
+        self, action: str, obj: str, *, status: int, address: str, user_id: str | None, token_id: str | None = None
+    ) -> None:
+        """Add an entry. If it cannot be stored, it is in the server's log: a full disk must not prevent deletions."""
+        row = AuditRow(now_text(self._clock), action, obj[:OBJECT_CHARS_MAX], status, user_id, token_id, address)
+        try:
+            await self._database.write(audit_log.append, row)
+        except DatabaseError as error:
+            _log.error("audit entry not stored", {"reason": error.message, **asdict(row)})
+
+    async def page(self, *, before: int | None, limit: int) -> list[AuditEntry]:
+        """Return up to `limit` entries, newest first; `before` is the number that all are below."""
+        return await self._database.read(audit_log.page, before=before, limit=limit)
+
+    async def verify(self) -> AuditState:
+        """Check the whole chain.
+
+        That rows were removed at its end does not show by itself: compare `head` with an earlier one.
+        """
+        state = AuditState()
+        while True:
+            after = await self._database.read(audit_log.follow, state, CHECKED_AT_ONCE)
+            if after == state or after.broken_at is not None:
+                return after
+            state = after
