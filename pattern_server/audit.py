@@ -28,8 +28,8 @@ _log = logging.getLogger("pattern.audit")
 
 
 def is_audited(methods: Collection[str], tags: Collection[str | Enum]) -> bool:
-    """Return whether requests of a route with these methods and tags are entries."""
-    return "GET" not in methods and ("DELETE" in methods or not TAGS.isdisjoint(tags))
+    """Return whether requests of a route with these methods and tags are entries: the end of an MCP session is not."""
+    return ("GET" not in methods and not TAGS.isdisjoint(tags)) or ("DELETE" in methods and "mcp" not in tags)
 
 
 class Audit:

@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -118,6 +119,7 @@ class Config(BaseSettings):
 
     data_dir: Path = Field(default_factory=user_data_dir, description="folder of all files; absolute once loaded")
     host: str = Field(default="127.0.0.1", description="address to listen on")
+    exposed: bool = Field(default=False, description="serve other machines without TLS, in a network that you trust")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0: any free port")
     allowed_hosts: tuple[str, ...] = Field(
         default=(), description="names of this server in URLs, with all names below them"
@@ -235,6 +237,28 @@ def _anchored(config: Config, path: Path, *, is_named: bool, is_flag: bool) -> C
     anchored = config.model_copy(update={"data_dir": base / config.data_dir.expanduser()})
     anchored._data_dir_source = source
     return anchored
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs on this machine reach the host."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(config: Config) -> None:
+    """Refuse to serve other machines in clear text, unless the operator said so.
+
+    Raises:
+        ConfigError: the server would.
+    """
+    if not (is_loopback(config.host) or config.exposed or config.http.trusted_proxies):
+        raise ConfigError(
+            f"other machines reach {config.host}, and passwords, tokens and messages would not be encrypted."
+            " Put a proxy with TLS before the server, and name it in http.trusted_proxies; or, in a network that you"
+            " trust, add --exposed (exposed = true)"
+        )
 
 
 def require_data(config: Config, *, creates: bool = False) -> None:

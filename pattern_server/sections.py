@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass, field
 from decimal import Decimal
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -128,7 +129,12 @@ def _connections_max() -> int:
 
 
 class HttpConfig(_Section):
-    """Limits of concurrent use by clients, `[http]`. An address is the peer's: the proxy's, if there is one."""
+    """Limits of concurrent use by clients, `[http]`. An address is the peer's or, if that is a trusted proxy, the one
+    that it names; of connections, always the peer's.
+    """
+
+    # addresses or networks of proxies with TLS, such as 127.0.0.1 or 10.0.0.0/8; their X-Forwarded-For is believed
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
 
     # open connections; default: 4,000, at most a tenth of the open files that the system allows
     connections_max: Annotated[int, Field(ge=1)] = Field(default_factory=_connections_max)

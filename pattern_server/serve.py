@@ -38,7 +38,7 @@ from pattern_db.errors import DatabaseError, DiskFull, RowNotFound
 from pattern_db.files import DataDirLock
 from pattern_db.tables import constellations, outbox
 from pattern_server.accounts import Accounts, Unauthorized
-from pattern_server.config import Config, ConfigError, unknown_variables, write_private
+from pattern_server.config import Config, ConfigError, check_exposure, unknown_variables, write_private
 from pattern_server.constellations import Constellations
 from pattern_server.credentials import Passwords
 from pattern_server.files import ConstellationFiles
@@ -106,7 +106,9 @@ async def serve(
         ListenFailed: the address cannot be listened on.
         DatabaseError: the files cannot be opened.
         InvalidInput: a signing key is too short.
+        ConfigError: it would serve other machines without TLS.
     """
+    check_exposure(config)
     began = trio.current_time()
     configure_logs(config.log_level, config.log_format)
     raise_descriptor_limit()

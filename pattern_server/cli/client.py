@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -25,7 +24,7 @@ import trio
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_db.errors import OwnedElsewhere
 from pattern_db.files import holder_of
-from pattern_server.config import Config, remote_token, require_data, user_state_dir, write_private
+from pattern_server.config import Config, is_loopback, remote_token, require_data, user_state_dir, write_private
 
 API = "/api/v1"
 CONNECT_TIMEOUT_S = 5.0
@@ -319,7 +318,7 @@ def address_of(url: str) -> str:
         parsed = httpx2.URL()
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise InvalidInput(f"{url!r} is not the address of a server. Write it as https://HOST or https://HOST:PORT.")
-    if parsed.scheme == "http" and not _is_loopback(parsed.host):
+    if parsed.scheme == "http" and not is_loopback(parsed.host):
         port = parsed.port or 80
         raise InvalidInput(
             f"{url} would send your secrets unencrypted. Use https, or a tunnel: ssh -L {port}:127.0.0.1:{port}"
@@ -348,13 +347,6 @@ def keep_login(place: str, token: str | None) -> None:
     """
     kept = {other: secret for other, secret in logins().items() if other != place}
     write_private(_logins_file(), json.dumps(kept if token is None else {**kept, place: token}))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 @asynccontextmanager

@@ -33,7 +33,15 @@ from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import targets
 from pattern_server.cli.models import notes
 from pattern_server.cli.output import DONE, FAILED, Output
-from pattern_server.config import Config, file_of, require_data, unknown_variables
+from pattern_server.config import (
+    Config,
+    ConfigError,
+    check_exposure,
+    file_of,
+    is_loopback,
+    require_data,
+    unknown_variables,
+)
 from pattern_server.models import open_models
 from pattern_server.sections import EmbeddingsConfig
 from pattern_server.settings import configured_mcp, embedder_settings, shell_settings
@@ -167,6 +175,21 @@ async def _fault(server: RunningServer) -> str | None:
                 return f"cannot be reached ({type(error).__name__})"
         return None if answer.status_code == 200 else f"is not ready: {answer.text.strip()[:200]}"
     return f"does not answer within {ANSWER_TIMEOUT_S:.0f} s"
+
+
+def _exposure(config: Config) -> Looked:
+    try:
+        check_exposure(config)
+    except ConfigError as error:
+        yield "problem", error.message
+        return
+    proxies = ", ".join(map(str, config.http.trusted_proxies))
+    if is_loopback(config.host):
+        yield "ok", f"only this machine reaches {config.host}" + (f"; proxies with TLS: {proxies}" if proxies else "")
+    elif config.exposed:
+        yield "note", f"other machines reach {config.host} without TLS, as exposed = true says"
+    else:
+        yield "note", f"other machines reach {config.host}: a firewall must let through only the proxies {proxies}"
 
 
 def _databases(config: Config) -> Looked:
@@ -357,5 +380,6 @@ def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:
 CHECKS: tuple[tuple[str, Callable[[Config], Looked]], ...] = (
     ("python", _python), ("sqlite", _sqlite), ("migrations", _migrations), ("disk", _disk), ("open files", _open_files),
     ("data", _data), ("server", _server), ("databases", _databases), ("models", _models), ("settings", _settings),
-    ("web", _web), ("shell", _shell), ("mcp", _mcp), ("embeddings", _embeddings), ("folders", _folders),
+    ("exposure", _exposure), ("web", _web), ("shell", _shell), ("mcp", _mcp), ("embeddings", _embeddings),
+    ("folders", _folders),
 )  # fmt: skip

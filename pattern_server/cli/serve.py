@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import trio
@@ -18,9 +19,10 @@ from pattern_server.serve import serve as serve_until_stopped
 @click.command(epilog="Example: pattern serve --port 8471")
 @click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1, this machine alone]")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.  [default: 8470]")
+@click.option("--exposed", is_flag=True, default=None, help="Serve other machines without TLS, in a trusted network.")
 @config_option
 @data_dir_option
-def serve(host: str | None, port: int | None, config_file: Path | None, data_dir: Path | None) -> None:
+def serve(config_file: Path | None, data_dir: Path | None, **flags: Any) -> None:
     """Run the server until it is stopped: Ctrl-C or SIGTERM lets running work end, a second one stops at once.
 
     The first start makes the user admin and an API token, in the file admin.token; a terminal shows it too.
@@ -28,7 +30,7 @@ def serve(host: str | None, port: int | None, config_file: Path | None, data_dir
     output = Output()
 
     def run() -> None:
-        config = load(config_file, data_dir=data_dir, host=host, port=port)
+        config = load(config_file, data_dir=data_dir, **flags)
         require_data(config, creates=True)
         trio.run(partial(serve_until_stopped, config, on_ready=partial(welcome, output)))
 

@@ -10,9 +10,10 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_address
 
 import trio
 from starlette.responses import Response
@@ -84,7 +85,8 @@ class Border:
         given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
         request_id = given if _REQUEST_ID.fullmatch(given) else self._ids.new("req")
         exchange = HttpExchange(scope, receive, send, request_id)
-        address = (scope.get("client") or ("",))[0]
+        address = client_of(scope, self._server.config.http.trusted_proxies)
+        scope["client"] = (address, 0)
         try:
             with state.get(GONE) or trio.CancelScope():
                 await self._serve(scope, exchange, address)
@@ -182,6 +184,21 @@ def credentials_of(headers: Mapping[bytes, bytes]) -> bytes:
     offered = headers.get(b"sec-websocket-protocol", b"")
     token = next((name.strip()[7:] for name in offered.split(b",") if name.strip().startswith(b"bearer.")), b"")
     return headers.get(b"authorization", b"Bearer " + token)
+
+
+def client_of(scope: Scope, proxies: Collection[IPv4Network | IPv6Network]) -> str:
+    """Return the address of the client: of the peer or, if that is one of these proxies, of its own peer, which it
+    names in `X-Forwarded-For`, and so on.
+
+    Each proxy adds the address of its peer at the end. What comes before the address of another client may be forged.
+    """
+    address = str((scope.get("client") or ("",))[0])
+    named = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for").decode("latin-1")
+    hops = named.split(",") if proxies and named else []
+    with suppress(ValueError):  # of what is not an address: the last one that is counts
+        while hops and any(ip_address(address) in network for network in proxies):
+            address = str(ip_address(hops.pop().strip()))
+    return address
 
 
 def check_host(given: bytes, own: Collection[str]) -> None:

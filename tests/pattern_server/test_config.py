@@ -14,7 +14,9 @@ from pattern_core.limits import MemoryLimits
 from pattern_server.config import (
     DEFAULT,
     ConfigError,
+    check_exposure,
     file_of,
+    is_loopback,
     load,
     reloaded,
     remote_token,
@@ -342,3 +344,18 @@ def test_what_only_commands_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert user_state_dir() == tmp_path / "pattern"
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     assert user_state_dir().is_relative_to(Path.home())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.1.2.3"])
+def test_only_this_machine_needs_no_permission(host: str, tmp_path: Path) -> None:
+    assert is_loopback(host)
+    check_exposure(load(data_dir=tmp_path, host=host))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "nas", ""])
+def test_other_machines_are_served_only_where_that_is_said(host: str, tmp_path: Path) -> None:
+    assert not is_loopback(host)
+    with pytest.raises(ConfigError, match=r"--exposed"):
+        check_exposure(load(data_dir=tmp_path, host=host))
+    check_exposure(load(data_dir=tmp_path, host=host, exposed=True))
+    check_exposure(load(data_dir=tmp_path, host=host, http={"trusted_proxies": ["10.0.0.0/8"]}))

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -244,3 +245,19 @@ def test_a_small_window_is_noted_with_what_to_do(tmp_path: Path) -> None:
         found = [one for one in examine(load(file, data_dir=tmp_path)) if one.check == "models" and one.state == "note"]
         assert sum("is small" in one.message for one in found) == notes
         assert not any("assumed" in one.message for one in found)
+
+
+def test_who_reaches_the_server(data_dir: Path) -> None:
+    def found(**settings: Any) -> tuple[str, str]:
+        config = load(data_dir=data_dir, **settings)
+        return next((one.state, one.message) for one in examine(config) if one.check == "exposure")
+
+    assert found() == ("ok", "only this machine reaches 127.0.0.1")
+    assert found(http={"trusted_proxies": ["127.0.0.1"]})[1].endswith("proxies with TLS: 127.0.0.1/32")
+    state, message = found(host="0.0.0.0")
+    assert (state, "--exposed" in message) == ("problem", True)
+    assert found(host="0.0.0.0", exposed=True) == (
+        "note",
+        "other machines reach 0.0.0.0 without TLS, as exposed = true says",
+    )
+    assert "firewall" in found(host="0.0.0.0", http={"trusted_proxies": ["10.0.0.0/8"]})[1]

@@ -159,3 +159,10 @@ def test_commands_go_through_a_running_server(home: Pattern, data_dir: Path, tmp
         process.communicate(timeout=60)
         assert process.returncode == 0
     assert "Lisbon" in home("memory", "show", "human", "-c", "home", "-a", "ada").out, "and without it as well"
+
+
+def test_other_machines_are_not_served_in_clear_text_by_accident(pattern: Pattern, data_dir: Path) -> None:
+    refused = pattern("serve", "--host", "0.0.0.0", "--port", "0")
+    assert refused.code == 1
+    assert "--exposed" in refused.err
+    assert not (data_dir / "global.db").exists()

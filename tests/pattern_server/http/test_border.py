@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import trio
 import trio.testing
 
 from pattern_server.http import ABORT, border
-from pattern_server.http.border import ClientGone, HttpExchange
+from pattern_server.http.border import ClientGone, HttpExchange, client_of
 from pattern_server.http.errors import RequestTimeout, TooLarge, problem
 
 MORE = {"type": "http.request", "body": b"12345", "more_body": True}
@@ -121,3 +122,24 @@ async def test_a_refusal_ends_after_the_body_that_was_announced(headers: dict[st
     assert (exchange.status, exchange.size) == (429, len(response.body))
     await exchange.refuse(response)
     assert order[-1] != 429, "an answer that has begun is not answered again"
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "expected"),
+    [
+        ("127.0.0.1", [], "127.0.0.1"),
+        ("127.0.0.1", ["203.0.113.9"], "203.0.113.9"),
+        ("127.0.0.1", ["198.51.100.1, 203.0.113.9"], "203.0.113.9"),  # the first may be forged
+        ("127.0.0.1", ["198.51.100.1", "203.0.113.9, 10.1.2.3"], "203.0.113.9"),  # a proxy behind a proxy
+        ("127.0.0.1", ["10.1.2.3"], "10.1.2.3"),
+        ("127.0.0.1", ["not an address"], "127.0.0.1"),
+        ("127.0.0.1", ["2001:db8::1"], "2001:db8::1"),
+        ("203.0.113.9", ["198.51.100.1"], "203.0.113.9"),  # not from a proxy
+        ("", ["198.51.100.1"], ""),
+    ],
+)
+def test_only_trusted_proxies_name_the_client(peer: str, forwarded: list[str], expected: str) -> None:
+    headers = [(b"x-forwarded-for", value.encode()) for value in forwarded]
+    scope = {"client": (peer, 1), "headers": headers}
+    assert client_of(scope, [ip_network("127.0.0.1"), ip_network("10.0.0.0/8")]) == expected
+    assert client_of(scope, []) == peer
