@@ -8,9 +8,9 @@ from typing import Any
 
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table, Value, fetch_all
-from pattern_db.enums import CONSTELLATION_OWNER, Priority, TaskStatus
+from pattern_db.enums import CONSTELLATION_OWNER, Priority, SearchKind, TaskStatus
 from pattern_db.errors import RowConflict
-from pattern_db.tables import timers
+from pattern_db.tables import embeddings, timers
 from pattern_db.tables.timers import TimerRow
 
 TIMER = "task"  # the kind of timer that starts the agent of a task
@@ -110,13 +110,19 @@ def _check_place(connection: Connection, task_id: str, parent_id: str | None) ->
     )
     if (task_id,) in above:
         raise RowConflict(f"the task {task_id} would be below itself; choose another parent")
-    height: int = connection.execute(
-        "WITH RECURSIVE below (id, depth) AS (VALUES (?, 1) UNION ALL SELECT t.id, depth + 1 FROM below"
-        " JOIN tasks AS t ON t.parent_task_id = below.id) SELECT max(depth) FROM below",
-        (task_id,),
-    ).get
+    height = max(depth for _, depth in _below(connection, task_id))
     if len(above) + height > DEPTH_MAX:
         raise RowConflict(f"tasks are nested at most {DEPTH_MAX} deep; choose a parent further up")
+
+
+def _below(connection: Connection, task_id: str) -> list[tuple[str, int]]:
+    """Return the ids of the task and of all below it, each with its depth, from 1."""
+    return fetch_all(
+        connection,
+        "WITH RECURSIVE below (id, depth) AS (VALUES (?, 1) UNION ALL SELECT t.id, depth + 1 FROM below"
+        " JOIN tasks AS t ON t.parent_task_id = below.id) SELECT id, depth FROM below",
+        (task_id,),
+    )
 
 
 def _set_timer(connection: Connection, task_id: str) -> None:
@@ -143,8 +149,11 @@ def delete(connection: Connection, task_id: str) -> None:
     Raises:
         RowNotFound: there is no such task.
     """
+    gone = _below(connection, task_id)
     _TASKS.delete(connection, "WHERE id = ?", (task_id,), f"task {task_id}")
-    connection.execute("DELETE FROM timer WHERE kind = ? AND ref NOT IN (SELECT id FROM tasks)", (TIMER,))
+    for ref, _depth in gone:
+        timers.delete(connection, TIMER, ref)
+        embeddings.delete(connection, SearchKind.TASK, ref)
 
 
 def get(connection: Connection, task_id: str) -> TaskRow:

@@ -347,15 +347,21 @@ async def test_a_parked_constellation_is_woken_when_a_schedule_is_due(alone: Pat
         assert [one["content"] for one in turn["messages"]] == ["Now.", "Yes?"]
 
 
-async def test_schedules_of_a_restored_copy_are_paused(alone: Path) -> None:
+async def test_schedules_of_a_restored_copy_are_paused_and_tasks_that_would_start_are_blocked(alone: Path) -> None:
     async with running(config_for(alone, bootstrap_token=GIVEN)) as ready, client_of(ready.url, GIVEN) as client:
         await made(client)
         body = {"name": "often", "agent": "ada", "message": "Now.", "every": 60}
         await client.post("/constellations/home/schedules", json=body)
+        task = {"title": "Pay", "agent": "ada", "scheduled_at": "2099-01-01"}
+        await client.post("/constellations/home/tasks", json=task)
         file = (await client.post("/constellations/home/backup")).json()["path"]
         await client.post("/constellations/restore", json={"file": file, "name": "copy"})
         [found] = (await client.get("/constellations/copy/schedules")).json()["items"]
         assert (found["status"], found["due_at"]) == ("paused", None)
+        [found] = (await client.get("/constellations/copy/tasks")).json()["items"]
+        assert (found["status"], found["blocked_reason"][:18]) == ("blocked", "restored as a copy")
+        [found] = (await client.get("/constellations/home/tasks")).json()["items"]
+        assert found["status"] == "pending"
 
 
 async def test_a_parked_constellation_is_woken_for_a_reminder(alone: Path) -> None:

@@ -22,12 +22,13 @@ from pattern_core.embeddings.work import (
 from pattern_core.errors import Conflict
 from pattern_db import maintenance, vectors
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import IndexState, Role, SearchKind
-from pattern_db.tables import agents, archival, embeddings, memory_blocks, messages
+from pattern_db.enums import CONSTELLATION_OWNER, IndexState, Role, SearchKind
+from pattern_db.tables import agents, archival, embeddings, memory_blocks, messages, tasks
 from pattern_db.tables import embedding_indexes as indexes
 from pattern_db.tables import embedding_sources as sources
 from pattern_db.tables.embedding_indexes import IndexRow
 from pattern_db.tables.embedding_sources import EmbeddingSource, Said
+from pattern_db.tables.tasks import TaskRow
 from tests.pattern_core.embeddings.stage import NOW, World
 
 INFO = EmbedderInfo(provider="test", model="m", dimension=64, fingerprint="f")
@@ -126,6 +127,25 @@ def test_vectors_follow_their_text_to_another_owner(world: World) -> None:
     assert finish(world.db, index) == 0
     near = vectors.nearest(world.db, SearchKind.BLOCK, hashed_words("words", 64), ["agt_eve"], 1)
     assert [neighbour.ref for neighbour in near] == ["blk_shared"]
+
+
+def test_tasks_are_embedded_for_their_agent_and_again_when_they_change(world: World) -> None:
+    tasks.create(world.db, [TaskRow("task_1", "pay the rent", NOW, NOW, agent_id="agt_ada")])
+    index = begun(world)
+    tasks.create(world.db, [TaskRow("task_2", "water the flowers", NOW, NOW)])
+    assert finish(world.db, index) == 2
+
+    def near(words: str, owner: str) -> list[str]:
+        found = vectors.nearest(world.db, SearchKind.TASK, hashed_words(words, 64), [owner], 1)
+        return [neighbour.ref for neighbour in found]
+
+    assert (near("rent", "agt_ada"), near("flowers", CONSTELLATION_OWNER)) == (["task_1"], ["task_2"])
+    tasks.update(world.db, "task_1", {"notes": "by bank"})
+    tasks.update(world.db, "task_1", {"actual_minutes": 5})
+    assert finish(world.db, index) == 1
+    tasks.update(world.db, "task_1", {"parent_task_id": "task_2"})
+    tasks.delete(world.db, "task_2")
+    assert world.stored() == set(), "of those below it, too"
 
 
 def test_summaries_are_embedded_and_stubs_are_not(world: World) -> None:
