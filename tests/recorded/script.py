@@ -135,8 +135,8 @@ def write(steps: Iterable[Step], answers: Iterable[list[str]]) -> str:
 
 
 def barred(text: str, sign: str = "") -> list[str]:
-    """Lines of an answer as they are recorded; a last line without an end says so."""
-    *lines, last = text.split("\n")
+    """Lines of an answer as they are recorded; a last line without an end says so, and carriage returns are visible."""
+    *lines, last = text.replace("\r\n", "\u240d\n").split("\n")
     if last:
         lines += [last, "\\ no line end"]
     return [f"{BAR}{sign} {line}" if line else BAR + sign for line in lines]

@@ -30,6 +30,7 @@ STATE = answer_of(
     EventOccurrence, "nominal_at starts_at ends_at status title notes reminder reminded_at reason turn_id"
 )
 _FILE = {"text/calendar": {"schema": {"type": "string"}}}
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
 class CalendarEventUpdateRequest(RequestModel):
@@ -109,7 +110,7 @@ async def export(home: ToRead) -> Response:
     return Response(await home.constellation.calendar.export(), media_type="text/calendar")
 
 
-@router.post("/import", response_model=CalendarImport, openapi_extra={"requestBody": {"content": _FILE}})
+@router.post("/import", response_model=CalendarImport, openapi_extra={"requestBody": {"content": _BYTES}})
 async def import_file(
     request: Request,
     home: ToWrite,
@@ -117,7 +118,8 @@ async def import_file(
 ) -> CalendarImport:
     """Import a calendar.
 
-    Create or update the events of an iCalendar file, known by their UID; importing it again changes nothing.
+    Create or update the events of an iCalendar file, the request's body whatever its content type. Events are known by
+    their UID, so importing a file again changes nothing.
     """
     try:
         text = (await request.body()).decode("utf-8-sig")
