@@ -70,9 +70,9 @@ class Reminders:
 
     async def _remind(self, row: CalendarEventRow, one: CalendarOccurrence, work: UnitOfWork) -> None:
         about = {"event_id": row.id, "title": one.title, "nominal_at": one.nominal_at, "starts_at": one.starts_at}
+        work.event(REMINDER, about)
         if row.agent_id is None:
             work.store(calendars.note_reminder, self._decided(one, OccurrenceStatus.FIRED))
-            work.event(REMINDER, about)
             return
         incoming = IncomingMessage(
             agent_id=row.agent_id,
@@ -86,7 +86,6 @@ class Reminders:
             turn_id, accept, wake = self._accepting(await self._roster.awake(row.agent_id), incoming)
         except PatternError as error:  # such as an archived agent
             work.store(calendars.note_reminder, self._decided(one, OccurrenceStatus.SKIPPED, reason=error.message))
-            work.event(REMINDER, {**about, "reason": error.message})
             return
         fired = self._decided(one, OccurrenceStatus.FIRED, turn_id=turn_id)
 
@@ -100,7 +99,6 @@ class Reminders:
             return events
 
         work.store_and_tell(store)
-        work.event(REMINDER, {**about, "turn_id": turn_id})
         work.when_settled(lambda committed: wake() if committed else None)
 
     def _decided(self, one: CalendarOccurrence, reminder: OccurrenceStatus, **more: Any) -> EventOccurrenceRow:

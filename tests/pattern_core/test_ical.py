@@ -114,6 +114,15 @@ async def test_changes_are_written_and_the_rest_is_kept() -> None:
         assert "STATUS:CANCELLED" in cancelled and "RECURRENCE-ID;TZID=Europe/Berlin:20260216T090000" in cancelled
 
 
+async def test_a_cancelled_occurrence_that_takes_place_again_says_so() -> None:
+    async with scheduled() as here:
+        calendar = here.running.constellation.calendar
+        await taken(here, file(REVIEW, CANCELLED))
+        again = {"status": EventOccurrenceStatus.SCHEDULED}
+        await calendar.change("Review, weekly", "2026-02-09T09:00", again)
+        assert "STATUS" not in await calendar.export()
+
+
 async def test_what_cannot_be_read_is_skipped_and_named() -> None:
     bad = {
         "no DTSTART": event("SUMMARY:x", uid="a"),

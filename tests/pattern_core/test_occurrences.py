@@ -150,6 +150,13 @@ def test_reminders_are_each_later_than_the_last_ones(minutes: int, now: int, dec
     assert (found.older, found.next_ms) == (0, next(one for one in open_ if one > start + now * 60_000))
 
 
+def test_none_is_early_not_even_behind_another() -> None:
+    row = event(starts_at="2026-01-01T10:00", rdates=["2026-01-01T10:00:30"], reminder_minutes=0)
+    found = reminders(row, [], 0, unix_ms(row.starts_at))
+    assert [iso(one) for one, _ in found.due] == [row.starts_at]
+    assert iso(found.next_ms or 0) == "2026-01-01T10:00:30.000Z"
+
+
 def test_of_very_many_reminders_the_newest_are_listed() -> None:
     row = event(starts_at="2020-01-01T00:00", rrule="FREQ=HOURLY", reminder_minutes=0)
     found = reminders(row, [], 0, unix_ms("2021-01-01T00:30:00Z"))

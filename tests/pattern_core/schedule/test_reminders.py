@@ -19,6 +19,7 @@ import pytest
 import trio
 import trio.testing
 
+from pattern_core.limits import Limits
 from pattern_core.occurrences import nominal_times
 from pattern_core.testing import StoppedClock
 from pattern_db.columns import iso, unix_ms
@@ -131,7 +132,34 @@ async def test_an_agent_that_cannot_be_reminded_is_visible_and_one_that_rests_wa
         row, _ = await of(here).get("Dentist")
         [newest, _] = await of(here).states(row.id, 9)
         assert (newest.reminder, "archived" in str(newest.reason)) == ("skipped", True)
-        assert "archived" in (await told(here.running.database))[-1]["reason"]
+        assert len(await told(here.running.database)) == 2
+
+
+async def test_what_was_over_when_the_event_was_added_never_reminds() -> None:
+    async with scheduled() as here:
+        old = {"starts_at": "2025-12-01T10:00", "ends_at": None, "rrule": "FREQ=DAILY", "missed": "all"}
+        await of(here).create({**DENTIST, **old, "reminder_minutes": 0})
+        await here.pass_time(DAY_S / 2)
+        await here.pass_time(DAY_S)
+        assert [one[0] for one in await reminded(here.running.database)] == ["01-01T10:00", "01-02T10:00"]
+
+
+async def test_a_rule_that_changes_reminds_of_no_occurrence_that_was_moved() -> None:
+    async with scheduled() as here:
+        await of(here).create({**DENTIST, "rrule": "FREQ=DAILY", "reminder_minutes": 0})
+        await of(here).change("Dentist", "2026-01-03T10:00", {"starts_at": "2026-01-01T05:00"})
+        _, due_at = await of(here).update("Dentist", {"rrule": "FREQ=DAILY;INTERVAL=2"})
+        assert due_at == "2026-01-01T10:00:00.000Z"
+
+
+async def test_an_agent_for_whom_too_many_messages_wait_is_not_reminded() -> None:
+    async with scheduled(limits=Limits(inbox_per_agent_max=0)) as here:
+        await of(here).create({**DENTIST, "agent_id": await here.ada(), "reminder_minutes": 0})
+        await here.pass_time(DAY_S / 2)
+        row, _ = await of(here).get("Dentist")
+        [one] = await of(here).states(row.id, 9)
+        assert (one.reminder, one.turn_id, "wait" in str(one.reason)) == ("skipped", None, True)
+        assert await turns_of(here.running.database) == 0
 
 
 async def test_a_clock_that_is_set_back_repeats_nothing() -> None:
