@@ -210,6 +210,15 @@ def _recurring(text: str, first: datetime, after: datetime, zone: tzinfo) -> Ite
     if unit is not None and "COUNT" not in parts:  # begin near the time of interest
         step = unit * int(parts.get("INTERVAL", 1))
         first += max((after - first) // step - 1, 0) * step
+    elif "COUNT" not in parts:
+        if not parts.keys() & {"BYWEEKNO", "BYYEARDAY", "BYMONTHDAY", "BYDAY"}:  # what the beginning says, as RFC 5545
+            parts |= {"BYMONTHDAY": str(first.day)}
+            parts |= {"BYMONTH": str(first.month)} if parts["FREQ"] == "YEARLY" and "BYMONTH" not in parts else {}
+        months = int(parts.get("INTERVAL", 1)) * (12 if parts["FREQ"] == "YEARLY" else 1)
+        passed = 12 * (after.year - first.year) + after.month - first.month
+        if (skipped := (passed // months - 1) * months) > 0:
+            year, month = divmod(12 * first.year + first.month - 1 + skipped, 12)
+            first = first.replace(year=year, month=month + 1, day=1)
     # The calendar repeats after 400 years. dateutil ends with the year 9999: near that a rule that never matches ends
     # after some centuries instead of thousands of years; but not before the time of interest.
     shift = (9979 - max(first, after).year) // 400 * 400

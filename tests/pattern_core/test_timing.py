@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -247,6 +247,19 @@ def test_rules_are_due_as_a_naive_reference_says(rule: dict[str, Any], first: da
         return
     found = [at for at in (datetime.fromtimestamp(ms / 1000, UTC) for ms in moments_found) if at < end]
     assert found == expected, text
+
+
+@given(rules(), st.datetimes(datetime(1990, 1, 1), datetime(2000, 1, 1)), st.integers(800, 6000))
+def test_a_rule_is_the_same_from_its_beginning_as_from_years_later(
+    rule: dict[str, Any], first: datetime, days: int
+) -> None:
+    rule = {**rule, "FREQ": {"DAILY": "YEARLY", "HOURLY": "YEARLY"}.get(rule["FREQ"], rule["FREQ"])}
+    text = ";".join(f"{k}={','.join(map(str, v)) if isinstance(v, list) else v}" for k, v in rule.items())
+    timing = Timing(rrule=text, starts_at=first.replace(microsecond=0).isoformat())
+    after = round((first + days * DAY).replace(tzinfo=UTC).timestamp() * 1000)
+    end = after + 1500 * 24 * 3600 * 1000
+    whole = [at for at in takewhile(lambda at: at < end, moments(timing, 0)) if at > after]
+    assert list(takewhile(lambda at: at < end, moments(timing, after))) == whole
 
 
 @given(
