@@ -456,7 +456,10 @@ class _Run:
         Raises:
             NotFound, Conflict: the member cannot take part.
         """
-        agent, words = await self._runs.roster.get(question.member.id), self._words_for(question)
+        member, text = question.member, question.text or str(self._payload["content"])
+        agent = await self._runs.roster.get(member.id)
+        others = [one for one in self._group.workers if one.id != member.id]
+        words = asking(self._group.name, member, others, missed(self.lines, member, self._config), text)
         pictures = [part for part in admission.parts_of(self._payload) if isinstance(part, Image)]
         incoming = IncomingMessage(
             agent_id=agent.id,
@@ -488,11 +491,6 @@ class _Run:
             self.lines.append(Line(asked.key, member.id, member.name, words))
         changed = [*filter(None, (asked.changed or "").split("\n"))]
         return Answer(member=member, status=asked.status, text=words, ended_at=asked.ended_at or "", changed=changed)
-
-    def _words_for(self, question: Question) -> str:
-        member, text = question.member, question.text or str(self._payload["content"])
-        others = [one for one in self._group.workers if one.id != member.id]
-        return asking(self._group.name, member, others, missed(self.lines, member, self._config), text)
 
     async def _ended(self, asked: MemberTurn, seen: int | None = None) -> MemberTurn:
         """Return the member's turn once it has ended; it may wait for a person in between. At the event `seen` it had
