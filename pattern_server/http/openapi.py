@@ -140,7 +140,7 @@ def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
     if isinstance(route, ApiRoute):
         operation["security"] = [] if route.scope is None else [{"bearer": [route.scope]}]
         for status in sorted(_problems(operation, method)):
-            responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
+            responses.setdefault(str(status), {"$ref": f"#/components/responses/Problem{status}"})
     operation["responses"] = {**responses, "default": {"$ref": "#/components/responses/Problem"}}
 
 

@@ -22,7 +22,13 @@ router = Router(base="", prefix="/mcp", tags=["mcp"])
 Origin = Annotated[str | None, Header(description="The origin of a web page; only pages of this server may call.")]
 
 _MESSAGE: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
+_REFUSAL = {
+    "description": "An error of the protocol, or a problem document.",
+    "content": {**_MESSAGE, "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+_REFUSALS: dict[int | str, dict[str, Any]] = {400: _REFUSAL, 404: _REFUSAL, 406: _REFUSAL}
 _ANSWERS: dict[int | str, dict[str, Any]] = {
+    **_REFUSALS,
     200: {"description": "The answer, perhaps behind notifications.", "content": {**_MESSAGE, "text/event-stream": {}}},
     202: {"description": "A notification was accepted."},
 }
