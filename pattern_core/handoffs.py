@@ -14,6 +14,7 @@ from pattern_core.messages import check_text
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_db.connection import Connection
 from pattern_db.tables import handoffs
+from pattern_db.tables.activity import MEDIUM
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.handoffs import HandoffRow
 
@@ -59,7 +60,8 @@ class Handoffs:
         """
         if not 0 < len(check_text(content).strip()) <= NOTE_CHARS_MAX:
             raise InvalidInput(f"a note has 1 to {NOTE_CHARS_MAX:,} characters; put more into a memory block")
-        to_agent = None if to is None else (await self._find_agent(to)).id
+        agent = None if to is None else await self._find_agent(to)
+        to_agent = None if agent is None else agent.id
         if to_agent is not None and to_agent == from_agent:
             raise InvalidInput("the note is for its author; write it into a memory block instead")
         row = HandoffNote(
@@ -67,6 +69,8 @@ class Handoffs:
         )
         async with given_or_alone(work, self._storage.commit) as unit:
             unit.store(_add, row)
+            receiver = "any agent" if agent is None else agent.name
+            self._storage.note(unit, "note_left", f"for {receiver}", author=author, importance=MEDIUM)
             unit.event("handoff.left", {"note_id": row.id, "by": author, "to": to_agent})
         return row
 

@@ -13,6 +13,7 @@ from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_db.columns import Json, check_depth, to_json
 from pattern_db.connection import Connection
 from pattern_db.tables import shared_state
+from pattern_db.tables.activity import LOW
 from pattern_db.tables.shared_state import SharedValue
 
 KEYS_MAX = 1_000  # of one constellation
@@ -66,6 +67,7 @@ class SharedState:
         row = Value(key, value, following, self._storage.now(), author)
         async with given_or_alone(work, self._storage.commit) as unit:
             unit.store(_put, row, expected)
+            self._storage.note(unit, "state_changed", key, author=author, importance=LOW)
             unit.event("state.changed", {"key": key, "version": row.version, "by": author})
         return row
 
@@ -77,6 +79,7 @@ class SharedState:
         """
         async with given_or_alone(None, self._storage.commit) as work:
             work.store(_delete, key, expected)
+            self._storage.note(work, "state_deleted", key, author=author, importance=LOW)
             work.event("state.deleted", {"key": key, "version": expected, "by": author})
 
 

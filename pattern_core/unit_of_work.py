@@ -17,6 +17,8 @@ from pattern_core.ids import Clock, Ids, now_text
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.database import Database
+from pattern_db.tables import activity
+from pattern_db.tables.activity import ActivityEvent
 
 P = ParamSpec("P")
 
@@ -85,6 +87,14 @@ class Storage:
     def now(self) -> str:
         """Return the wall time as it is stored."""
         return now_text(self.clock)
+
+    def note(self, work: UnitOfWork, event_type: str, summary: str, *, author: str, importance: int) -> None:
+        """Note for all agents what `work` does, in its transaction; prompts of others show it."""
+        kind, _, author_id = author.partition(":")
+        agent_id = author_id if kind == "agent" else None
+        details = {"summary": summary, "by": author}
+        event = ActivityEvent(self.ids.new("act"), self.now(), agent_id, event_type, details, importance)
+        work.store(activity.note, event)
 
 
 @asynccontextmanager

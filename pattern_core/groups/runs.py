@@ -67,7 +67,7 @@ from pattern_db.errors import DiskFull, RowConflict
 from pattern_db.journal import group_runs, turns, usage
 from pattern_db.journal.group_runs import AskRow, MemberTurn, RunRow
 from pattern_db.journal.turns import NewTurn, Started, TurnRow
-from pattern_db.tables import agents, messages, outbox
+from pattern_db.tables import activity, agents, messages, outbox
 from pattern_db.tables import groups as group_table
 from pattern_db.tables.messages import MessageRow
 
@@ -513,9 +513,7 @@ class _Run:
             await self._runs.cancel_turn(self._known[place].turn_id, "superseded")
 
     async def end(self, ending: Ending, answer: str = "") -> bool:
-        """End the turn; if it did not complete, its members' running turns are cancelled first. Return whether other
-        turns of the group wait.
-        """
+        """End the turn, before it its members' running ones unless it completed; return whether other turns wait."""
         journal, row, is_done = self._journal, self.row, ending.status == TurnStatus.COMPLETED
         asked = [] if is_done else await journal.database.read(group_runs.exchanges, self.key)
         for one in asked:
@@ -523,13 +521,17 @@ class _Run:
                 await self._runs.cancel_turn(one.turn_id, "group_ended")
         for one in asked:
             await self._ended(one)
-        now = journal.now()
+        now, note_id = journal.now(), journal.ids.new("act")
         is_lost = ending.status in _UNANSWERED and not row.sender.startswith(admission.PEOPLE)
 
         def store(connection: Connection) -> tuple[tuple[Draft, bool], list[Event]]:
             steps = len(self._known)
             turns.end(connection, self.key, status=ending.status, ended_at=now, steps=steps, error=ending.error)
             group_runs.set_answer(connection, self.key, answer or None)
+            if is_done:
+                said = {"summary": f"{self._group.name}: {answer}"[: activity.WORDS_CHARS]}
+                noted = activity.ActivityEvent(note_id, now, None, "group_answered", said, activity.HIGH)
+                activity.note(connection, noted)
             if is_lost:
                 why = str((ending.error or {}).get("message"))
                 waits = admission.undelivered(row, self._payload, error=why, now=now, is_final=steps > 0)

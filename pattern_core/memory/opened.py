@@ -26,6 +26,7 @@ from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.enums import UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
+from pattern_db.tables.activity import MEDIUM
 from pattern_db.tables.block_versions import HistoryRow
 
 LABELS_SHOWN_MAX = 50  # of an agent's blocks, in the error about an unknown label
@@ -63,6 +64,7 @@ class OpenBlocks:
         self.database = storage.database
         self.clock = storage.clock
         self.commit = storage.commit
+        self._note = storage.note
         self.randomness = randomness
         self.limits = limits
         self.generation = 0
@@ -207,6 +209,8 @@ class OpenBlocks:
         work.store(block_versions.append, line_of(row, by, planned, signed.change))
         work.event("memory.changed", changed_event(row, by))
         self.on_change(row, work)
+        if (row.lent_to or row.agent_id not in by.author) and is_agent(by.author):
+            self._note(work, "memory_updated", row.label, author=by.author, importance=MEDIUM)
         return Edited(
             block=row,
             note=planned.note,

@@ -162,9 +162,9 @@ class Turn:
         question, was_looked, self._has_looked = self.record.history.question, self._has_looked, True
         if not was_looked and question is not None and not question.note:
             prompts, agent_id, settings = self._services.prompts, self.agent.id, self.settings.context
-            now_ms, before = self._services.journal.clock.now_ms(), self.record.history.first
+            now_ms, history = self._services.journal.clock.now_ms(), self.record.history
             self._found = Findings(parts=await prompts.recent(agent_id, self.record.id, (), settings))
-            look = partial(prompts.look, agent_id=agent_id, before=before, now_ms=now_ms, settings=settings)
+            look = partial(prompts.look, agent_id=agent_id, history=history, now_ms=now_ms, settings=settings)
             if self.record.history.opening_tokens and settings.show.get(Kind.RECALLED, True):
                 await self._find_more(await self.record.look(look))
                 look = None

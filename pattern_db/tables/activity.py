@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.columns import Json
+from pattern_db.columns import Json, iso, unix_ms
 from pattern_db.connection import Connection, Table
 
 TURNS_REACH = 500  # newest turns that are read, so that a file with years of them is as fast
 WORDS_CHARS = 300  # read of a turn's first message
+NOTED_KEPT = 10_000  # newest noted events …
+NOTED_DAYS = 90  # … and how old they may be
+LOW, MEDIUM, HIGH = 0, 1, 2  # importance: where there are too many to show, the least important ones are left out
 
 
 @dataclass(slots=True)
@@ -39,6 +42,18 @@ class NotedActivity:
     timestamp: str
 
 
+@dataclass(frozen=True, slots=True)
+class ActivityEvent:
+    """An event for all agents as it is stored; `agent_id` None is the system's or a person's."""
+
+    id: str
+    timestamp: str
+    agent_id: str | None
+    event_type: str
+    details: Json
+    importance: int = MEDIUM
+
+
 _TURNS = Table(
     "turn",
     TurnActivity,
@@ -58,6 +73,7 @@ _NOTED = Table(
     columns={"id": "e.id", "agent_name": "a.name"},
     json=("details",),
 )
+_EVENTS = Table("activity_events", ActivityEvent, json=("details",))
 
 
 def newest_turns(connection: Connection, limit: int) -> list[TurnActivity]:
@@ -76,9 +92,22 @@ def turn(connection: Connection, turn_id: str) -> TurnActivity | None:
     return _TURNS.first(connection, "WHERE t.id = ? AND t.started_at IS NOT NULL", (turn_id,))
 
 
+def note(connection: Connection, event: ActivityEvent) -> None:
+    """Store an event for all agents, and delete those that are too old or too many."""
+    _EVENTS.insert(connection, [event])
+    connection.execute(
+        "DELETE FROM activity_events WHERE timestamp < max(?, coalesce((SELECT timestamp FROM activity_events"
+        " ORDER BY timestamp DESC LIMIT 1 OFFSET ?), ''))",
+        (iso(unix_ms(event.timestamp) - NOTED_DAYS * 86_400_000), NOTED_KEPT - 1),
+    )
+
+
 def noted_since(connection: Connection, since: str, *, limit: int) -> list[NotedActivity]:
-    """Return the newest noted events from `since` on, newest first."""
-    return _NOTED.select(connection, "WHERE timestamp >= ? ORDER BY timestamp DESC, e.id DESC LIMIT ?", (since, limit))
+    """Return the most important noted events from `since` on, of equal ones the newest; newest first."""
+    found = _NOTED.select(
+        connection, "WHERE timestamp >= ? ORDER BY importance DESC, timestamp DESC, e.id DESC LIMIT ?", (since, limit)
+    )
+    return sorted(found, key=lambda one: (one.timestamp, one.id), reverse=True)
 
 
 def noted(connection: Connection, event_id: str) -> NotedActivity | None:

@@ -109,7 +109,7 @@ async def test_a_note_without_room_waits() -> None:
         await world.constellation.handoffs.add("word " * 399, author=USER, to="ada")
         turn = await world.say("word " * 300, "ada")
         [step] = (await explain(world.database, turn.id)).steps
-        assert [part.kind for part in step.left_out] == ["handoffs"]
+        assert [part.kind for part in step.left_out] == ["handoffs", "activity"]
         assert await unread(world) == 1
         await world.constellation.roster.update(agent.id, {"config": {}})
         await world.say("And now?", "ada")

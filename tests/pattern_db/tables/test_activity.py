@@ -1,11 +1,19 @@
 from __future__ import annotations
 
-from pattern_db.columns import to_json
+from pattern_db.columns import iso, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.journal import turns
 from pattern_db.journal.turns import Started
 from pattern_db.tables import activity
-from pattern_db.tables.activity import TURNS_REACH, WORDS_CHARS
+from pattern_db.tables.activity import (
+    HIGH,
+    LOW,
+    NOTED_DAYS,
+    NOTED_KEPT,
+    TURNS_REACH,
+    WORDS_CHARS,
+    ActivityEvent,
+)
 from tests.pattern_db.conftest import LATER, NOW, MakeTurn, Say
 
 
@@ -45,3 +53,24 @@ def test_noted_events_come_newest_first(db: Connection) -> None:
     assert len(activity.noted_since(db, NOW, limit=1)) == 1
     assert activity.noted(db, "one") == found[1]
     assert activity.noted(db, "none") is None
+
+
+def test_the_most_important_events_are_shown_and_old_ones_deleted(db: Connection) -> None:
+    for event_id, importance in (("a", HIGH), ("b", LOW), ("c", LOW), ("d", HIGH)):
+        activity.note(db, ActivityEvent(event_id, NOW, "agt_bob", "noted", {}, importance))
+    assert [one.id for one in activity.noted_since(db, NOW, limit=3)] == ["d", "c", "a"]
+    later = iso(unix_ms(NOW) + NOTED_DAYS * 86_400_000 + 1)
+    activity.note(db, ActivityEvent("e", later, None, "noted", {}))
+    assert [one.id for one in activity.noted_since(db, NOW, limit=9)] == ["e"]
+
+
+def test_events_are_bounded_by_their_number(db: Connection) -> None:
+    start = unix_ms(NOW)
+    db.execute(
+        "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?) INSERT INTO activity_events"
+        " SELECT 'n' || i, strftime('%Y-%m-%dT%H:%M:%fZ', ? + i, 'unixepoch'), NULL, 'noted', '{}', 1 FROM n",
+        (NOTED_KEPT, start // 1000),
+    )
+    activity.note(db, ActivityEvent("last", iso(start + (NOTED_KEPT + 5) * 1000), None, "noted", {}))
+    [(count,)] = db.execute("SELECT count(*) FROM activity_events").fetchall()
+    assert count == NOTED_KEPT
