@@ -175,14 +175,11 @@ class Constellations:
         """
         owner = await self._accounts.user_for(principal, user)
         owned = [row for row in await self._accounts.constellations_of(principal) if row.owner_id == owner.id]
-        try:
-            if with_data:
-                await self._accounts.change_user(owner.id, disabled=True)  # refused for the last administrator
-                for row in owned:
-                    await self.delete(principal, row.id)
-            await self._accounts.delete_user(owner.id, give_to)
-        finally:
-            self._reached = {}
+        if with_data:
+            await self._accounts.change_user(owner.id, disabled=True)  # refused for the last administrator
+            for row in owned:
+                await self.delete(principal, row.id)
+        await self._accounts.delete_user(owner.id, give_to)
 
     async def copy(self, principal: Principal, id_or_name: str) -> Copy:
         """Copy a constellation, while it runs, into the server's `backups` folder, and verify the copy.

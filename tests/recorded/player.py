@@ -56,6 +56,7 @@ MACHINE = {
     r"(─ \w+: .*\()turn_\w{26}": r"\1$member_turn",
     r"\d+ KiB freed": "$size freed",
     r'("freed_bytes": )-?\d+': r"\1$size",
+    r"\b127\.0\.0\.1\b": "$loopback",
     r"pat_[0-9a-f]{64}": "$token",
     r"ref_[0-9a-f]{128}": "$refresh_token",
     r"(\"head\": \"|the hash )[0-9a-f]{64}": r"\1$head",

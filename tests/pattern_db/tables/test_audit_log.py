@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
+from hashlib import sha256
 
 import apsw
 import pytest
 
+from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.tables import audit_log
 from pattern_db.tables.audit_log import AuditRow, AuditState
@@ -48,6 +50,15 @@ def test_rows_are_not_changed_or_deleted_by_accident(log: Connection) -> None:
     ):
         with pytest.raises(apsw.ConstraintError, match="audit log are never"):
             log.execute(statement)
+
+
+def test_a_row_that_is_forged_with_its_own_hash_breaks_the_next_one(log: Connection) -> None:
+    log.execute("DROP TRIGGER audit_log_no_update")
+    before = whole(log, 3).head
+    forged = replace(audit_log.page(log, before=5, limit=1)[0], address="192.0.2.1")
+    digest = sha256(before + to_json(astuple(forged)).encode()).digest()
+    log.execute("UPDATE audit_log SET address = ?, hash = ? WHERE seq = 4", (forged.address, digest))
+    assert whole(log).broken_at == 5
 
 
 @pytest.mark.parametrize(

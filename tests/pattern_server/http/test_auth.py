@@ -140,7 +140,7 @@ async def test_without_a_token_nothing_is_answered(place: Place) -> None:
 
 async def test_no_wrong_access_token_is_answered(place: Place) -> None:
     """Every route × every way in which an access token can be wrong."""
-    names = {"c": await place.constellation(), "a": "ada", "t": "turn_x", "label": "human", "u": "admin"}
+    names = dict.fromkeys(MADE, "nowhere") | {"c": await place.constellation(), "a": "ada", "u": "admin"}
     state = place.parts.state
     await state.sign_ins.set_password(await state.accounts.authenticate(place.parts.local_token), "admin", SECRET, None)
 

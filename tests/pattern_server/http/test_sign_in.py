@@ -110,6 +110,15 @@ async def test_wrong_names_and_passwords_get_the_same_answer(ann: Place) -> None
     assert len({answer.json()["detail"] for answer in answers}) == 1
 
 
+async def test_a_disabled_user_refreshes_nothing(ann: Place) -> None:
+    pair = (await sign_in(ann)).json()
+    accounts = ann.parts.state.accounts
+    await accounts.change_user("ann", disabled=True)
+    assert (await refresh(ann, pair)).status_code == 401
+    await accounts.change_user("ann", disabled=False)
+    assert (await refresh(ann, pair)).status_code == 200
+
+
 async def test_signing_out_ends_the_sign_in_alone(ann: Place) -> None:
     one, other = (await sign_in(ann)).json(), (await sign_in(ann)).json()
     async with client_of(ann.url, one["access_token"]) as client:
