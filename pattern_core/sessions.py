@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.turns.admission import NO_SESSION
-from pattern_core.unit_of_work import Storage
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
 from pattern_db.connection import Connection, Value
 from pattern_db.errors import RowConflict, RowNotFound
@@ -104,8 +104,10 @@ class Sessions:
         await self.update(owner_id, session.id, {"is_archived": True})  # no other turn begins
         for turn_id in await database.read(turns.open_in_session, session.id):
             await self._end_turn(turn_id, "session_deleted")
+        work = UnitOfWork()
+        work.store(sessions.delete, session)
         try:
-            await database.write(sessions.delete, session)
+            await self._storage.commit(work)  # as what changes texts is, so that their vectors are deleted
         except RowConflict:  # forked in this moment
             raise has_forks from None
 
