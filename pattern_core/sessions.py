@@ -1,8 +1,8 @@
-"""Sessions: conversations of front ends with an agent or a group, beside its main one.
+"""Sessions: conversations of front ends with an agent or a group, in addition to its main one.
 
 A turn in a session is shown that session's messages as its conversation; memory, archive and search are common to all
 conversations of an agent. The main conversation shows nothing of sessions. A session of a group is also one of each
-member that is asked in it. A fork begins as another session up to one of its messages, whose rows both have in common.
+member that is asked in it. A fork begins as another session up to one of its messages; their rows belong to both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.turns.admission import NO_SESSION
-from pattern_core.unit_of_work import Storage
+from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
 from pattern_db.connection import Connection, Value
 from pattern_db.errors import RowConflict, RowNotFound
@@ -101,11 +101,13 @@ class Sessions:
         has_forks = Conflict(f"{session.id} was forked, and the forks begin with its messages; archive it instead")
         if await database.read(sessions.has_forks, session.id):
             raise has_forks
-        await self.update(owner_id, session.id, {"is_archived": True})  # no more turns begin
+        await self.update(owner_id, session.id, {"is_archived": True})  # no other turn begins
         for turn_id in await database.read(turns.open_in_session, session.id):
             await self._end_turn(turn_id, "session_deleted")
+        work = UnitOfWork()
+        work.store(sessions.delete, session)
         try:
-            await database.write(sessions.delete, session)
+            await self._storage.commit(work)  # as what changes texts is, so that their vectors are deleted
         except RowConflict:  # forked in this moment
             raise has_forks from None
 

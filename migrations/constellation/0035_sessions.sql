@@ -1,4 +1,4 @@
--- Sessions: conversations of front ends with one agent or group, beside the agent's own conversation.
+-- Sessions: conversations of front ends with one agent or group, in addition to the agent's own conversation.
 
 CREATE TABLE sessions (
     id               TEXT PRIMARY KEY,

@@ -44,7 +44,7 @@ class IncomingMessage:
     what to do if the agent is busy: queue the message (`enqueue`), refuse it (`reject`), end the running turn at its
     next step (`interrupt`), also removing it from the conversation (`rollback`), or join it there (`steer`); None: the
     agent's policy. `parts` are the texts and images in order of a message with images; `content` is then its text.
-    `session_id` is the conversation that it is said in, None for the agent's main one.
+    `session_id` names its conversation, None is the agent's main one.
     """
 
     agent_id: str

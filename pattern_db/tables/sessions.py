@@ -1,4 +1,4 @@
-"""Sessions: conversations of front ends with an agent or a group, beside the agent's main one; and forks of them."""
+"""Sessions: conversations of front ends with an agent or a group, in addition to the main one; and forks of them."""
 
 from __future__ import annotations
 

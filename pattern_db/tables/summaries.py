@@ -76,8 +76,8 @@ def insert(connection: Connection, row: SummaryRow) -> None:
 def newest(
     connection: Connection, agent_id: str, session_id: str | None = None, *, up_to: str = "~"
 ) -> SummaryRow | None:
-    """Return the newest summary of the agent's main conversation, or of a session, before the first one that retells
-    something behind the position `up_to`; None if there is none.
+    """Return the newest summary of the agent's main conversation, or of a session, before the first one of
+    messages after the position `up_to`; None if there is none.
     """
     of = _of(session_id)
     return _SUMMARIES.first(

@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "handoff": Entry("pattern_server.cli.handoffs", "Notes for agents: list, add, delete."),
         "rule": Entry("pattern_server.cli.rules", "Rules that limit or order tool calls: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
-        "session": Entry("pattern_server.cli.sessions", "Conversations beside the main one: create, list, fork …"),
+        "session": Entry("pattern_server.cli.sessions", "Other conversations with an agent: create, list, fork …"),
         "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),
         "inbox": Entry("pattern_server.cli.inbox", "Messages that could not be delivered: list, retry, discard."),
         "why": Entry("pattern_server.cli.turns", "Show the prompt of a turn, part by part."),

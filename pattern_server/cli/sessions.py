@@ -1,4 +1,4 @@
-"""`pattern session …`: conversations beside the main one of an agent or a group."""
+"""`pattern session …`: conversations in addition to the main one of an agent or a group."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pattern_server.cli.output import Output
 
 COLUMNS = ("id", "title", "said=said_at?", "origin?", "forked from=parent_id?")
 
-session = PlainGroup(
-    "session", help="Conversations beside an agent's main one. A group's: with the group's name after -a."
-)
+session = PlainGroup("session", help="Other conversations with an agent, or with the group that -a names.")
 
 
 @session.add("create", "'A trip to Rome' -a ada")
@@ -54,7 +52,7 @@ async def rename(home: Home, output: Output, agent: str, session_id: str, title:
 @agent_option
 @click.option("--undo", is_flag=True, help="Let it have messages again.")
 async def archive(home: Home, output: Output, agent: str, session_id: str, undo: bool) -> None:
-    """Archive SESSION: it can be read and searched, and gets no more messages."""
+    """Archive SESSION: it can be read and searched, and refuses messages."""
     found = await home.call("PATCH", "agents", agent, "sessions", session_id, body={"is_archived": not undo})
     output.result(found, f"{found['id']} is archived." if found["is_archived"] else f"{found['id']} is open again.")
 

@@ -1,4 +1,4 @@
-"""Sessions: conversations beside the main one of an agent or a group."""
+"""Sessions: conversations in addition to the main one of an agent or a group."""
 
 from __future__ import annotations
 

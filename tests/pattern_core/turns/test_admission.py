@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pattern_core.errors import IdempotencyMismatch, InvalidInput, Overloaded
+from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Overloaded
 from pattern_core.events import Event
 from pattern_core.images import image_of_bytes
 from pattern_core.limits import KEY_CHARS_MAX, Limits
@@ -20,8 +20,9 @@ from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import agents
+from pattern_db.tables import agents, sessions
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.sessions import SessionRow
 from tests.support import START, USER
 
 LIMITS = Limits(inbox_per_agent_max=3, message_chars_max=10)
@@ -201,3 +202,26 @@ def test_a_message_that_waits_in_the_outbox_comes_back_whole(db: Connection) -> 
         assert replace(back, parts=sent.parts) == replace(sent, source_metadata=about, policy="enqueue")
         assert admission.undelivered(turn, payload, error="down", now=START, is_final=True).status == "dead"
         sent = replace(back, parts=sent.parts)
+
+
+def test_a_session_is_one_of_the_agent_and_not_archived(db: Connection) -> None:
+    sessions.create(db, "agent_ada", SessionRow(id="ses_1", created_at=START, updated_at=START))
+    said = replace(HELLO, session_id="ses_1")
+    admission.check_session(db, said, "agent_ada")
+    with pytest.raises(NotFound, match="no session 'ses_1'"):
+        admission.check_session(db, said, "agent_bob")
+    sessions.change(db, "ses_1", {"is_archived": True})
+    with pytest.raises(Conflict, match="archived"):
+        accept(db, said)
+    admission.check_session(db, replace(said, parent_turn=1), "agent_bob")  # a member, in its group's session
+    admission.check_session(db, HELLO, "agent_ada")
+
+
+def test_the_digests_of_a_message_tell_its_session() -> None:
+    keyed = replace(HELLO, idempotency_key="key")
+    name, message = admission.digests(keyed, "agent_ada")
+    assert (name, message) == admission.digests(keyed, "agent_ada")
+    other, elsewhere = admission.digests(replace(keyed, session_id="ses_1"), "agent_ada")
+    assert other == name
+    assert elsewhere != message
+    assert admission.digests(keyed, "agent_bob")[0] != name

@@ -344,3 +344,22 @@ def test_a_message_is_found_by_its_turn(db: Connection, make_turn: MakeTurn) -> 
         turns.message_of(db, key)
     turns.put_message(db, turn=key, agent_id="agt_ada", priority=1, payload="{}", created_at=NOW)
     assert turns.message_of(db, key) == InboxRow(key, "{}")
+
+
+def test_open_turns_of_a_session(db: Connection) -> None:
+    for number, session_id in enumerate(["ses_1", None, "ses_2", "ses_1"]):
+        turns.insert(db, NewTurn("agt_ada", f"turn_s{number}", "user:u", 1, NOW, session_id=session_id))
+    assert turns.open_in_session(db, "ses_1") == ["turn_s0", "turn_s3"]
+    turns.end(db, turns.by_id(db, "turn_s0").key, status="cancelled", ended_at=NOW)
+    assert turns.open_in_session(db, "ses_1") == ["turn_s3"]
+
+
+def test_who_steers_joins_a_turn_of_its_own_session(db: Connection) -> None:
+    keys = []
+    for number, session_id in enumerate(["ses_1", None]):
+        key = turns.insert(db, NewTurn("agt_ada", f"turn_s{number}", "user:u", 1, NOW, session_id=session_id))
+        keys.append(key)
+        payload = json.dumps({"content": "x", "policy": "steer", **({"session_id": session_id} if session_id else {})})
+        turns.put_message(db, turn=key, agent_id="agt_ada", priority=1, payload=payload, created_at=NOW)
+    assert [row.turn for row in turns.steering_messages(db, "agt_ada", "ses_1")] == keys[:1]
+    assert [row.turn for row in turns.steering_messages(db, "agt_ada")] == keys[1:]

@@ -517,6 +517,36 @@ ONE = {
 }
 
 
+def test_the_chat_begins_and_continues_sessions(
+    home: Pattern, data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = [
+        "hello main",
+        "/new A trip",
+        "hello trip",
+        "/sessions",
+        "/agent ada",
+        "and main",
+        "/sessions ses_none",
+        "/quit",
+    ]
+    monkeypatch.setattr(sys, "stdin", Keyboard("\n".join(typed)))
+    capsys.readouterr()
+    assert run(["chat", "-c", "home", "--plain", "--data-dir", str(data_dir)]) == 0
+    out, err = capsys.readouterr()
+    assert "This is the session A trip." in out and "pattern chat" in out
+    assert "no session 'ses_none'" in err
+
+    def said(*words: str) -> list[str]:
+        assert run(["history", "show", "-c", "home", "--json", "--data-dir", str(data_dir), *words]) == 0
+        return [row["content"] for row in json.loads(capsys.readouterr().out) if row["role"] == "user"]
+
+    assert run(["session", "list", "-c", "home", "--json", "--data-dir", str(data_dir)]) == 0
+    [session] = json.loads(capsys.readouterr().out)
+    assert said() == ["hello main", "hello trip", "and main"]
+    assert said("--session", session["id"]) == ["hello trip"]
+
+
 async def typed(command: click.Command, *words: str, **told: Any) -> list[tuple[str, Any]]:
     """Run a command on the approval with the parameters as a person types them; return what was asked for."""
     asked: list[tuple[str, Any]] = []
