@@ -62,6 +62,7 @@ from pattern_core.turns.turn import window_trouble
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
 from pattern_core.web.web import Web
+from pattern_core.webhooks import Webhooks
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, TurnStatus
@@ -148,6 +149,7 @@ class Constellation:
             if self.runtime.has_timers:
                 nursery.start_soon(outlasting, self.timers.run, wait_s, name="timers")
                 nursery.start_soon(outlasting, self.outbox.run, wait_s, name="outbox")
+                nursery.start_soon(outlasting, self.webhooks.run, wait_s, name="webhooks")
             nursery.start_soon(self.halt.run, self._stop_all, name="halt")
             nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
             prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)
@@ -183,6 +185,7 @@ class Constellation:
         self.outbox = Outbox(storage)
         for kind in ("agent", "group"):
             self.outbox.on_due(kind, self._redeliver)
+        self.webhooks = Webhooks(storage, self.events, self.outbox, runtime.webhooks)
         self.approvals = Approvals(storage, limits, self.timers)
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
@@ -278,8 +281,9 @@ class Constellation:
     def is_idle(self) -> bool:
         """Whether no agent works, nothing is delivered and no command runs; one that stays idle may be parked."""
         shell = self._toolbox.shell
-        has_rest = self._actors.is_idle and self._runs.is_idle and self.outbox.is_idle
-        return has_rest and (shell is None or shell.running == 0)
+        if not (self._actors.is_idle and self._runs.is_idle and self.outbox.is_idle and self.webhooks.is_idle):
+            return False
+        return shell is None or shell.running == 0
 
     async def resume(self, *, by: str) -> HaltRow:
         """Resume a halted constellation; return the halt that was ended.

@@ -17,6 +17,7 @@ from pattern_core.limits import Limits
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.models.model import Usage
 from pattern_core.tools.tool import ToolSettings
+from pattern_core.web.policy import WebhookSettings
 
 
 class Meters:
@@ -65,4 +66,5 @@ class Runtime:
     meters: Meters = field(default_factory=Meters)
     tools: ToolSettings = field(default_factory=ToolSettings)
     mcp: Mapping[str, McpSettings] = field(default_factory=dict)
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     has_timers: bool = True

@@ -30,6 +30,7 @@ from pattern_core.limits import Limits
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import Secret
 from pattern_core.shell.policy import ShellSection
+from pattern_core.web.policy import WebhookSettings
 from pattern_db import files as durable
 from pattern_db.errors import translated
 from pattern_server.sections import (
@@ -42,6 +43,7 @@ from pattern_server.sections import (
     ShellConfig,
     SupervisorConfig,
     WebConfig,
+    WebhooksConfig,
     WholePaths,
 )
 
@@ -144,6 +146,7 @@ class Config(BaseSettings):
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     shell: ShellConfig = Field(default_factory=ShellSection)
     web: WebConfig | None = None
+    webhooks: WebhooksConfig = Field(default_factory=WebhookSettings)
     mcp: McpServersConfig = Field(default_factory=dict)
     limits: Annotated[Limits, AfterValidator(_check_limits)] = Field(default_factory=Limits)
     _data_dir_source: str = PrivateAttr(DEFAULT)

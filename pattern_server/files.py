@@ -19,7 +19,7 @@ from pattern_db.errors import BackupInvalid, DatabaseError, DiskFull, RowNotFoun
 from pattern_db.files import DataDirLock
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import calendars, meta, schedules, tasks
+from pattern_db.tables import calendars, meta, outbox, schedules, tasks
 
 DATABASE_NAME = backup.DATABASE_NAME
 UNFINISHED_NAME = "unfinished"  # next to a database that was closed while turns were open
@@ -167,6 +167,7 @@ def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | N
             schedules.pause_all(connection)
             tasks.block_starts(connection, "restored as a copy: set it to pending if it is to start here, too")
             calendars.pause_reminders(connection)
+            outbox.pause_all(connection, "the constellation was restored from a backup")
 
 
 def _vacuum(folder: Path) -> int:

@@ -18,7 +18,7 @@ from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import OpenAIFormat, Secret
 from pattern_core.models.throttle import ClientLimits
 from pattern_core.shell.policy import ShellSection
-from pattern_core.web.policy import WebSettings
+from pattern_core.web.policy import WebhookSettings, WebSettings
 
 DESCRIPTORS_WANTED = 65_536
 
@@ -50,7 +50,15 @@ def _check_shell(shell: ShellSection) -> ShellSection:
     return shell
 
 
+def _check_secrets(webhooks: WebhookSettings) -> WebhookSettings:
+    for name, source in webhooks.secrets.items():
+        if [bool(source.env), source.file is not None, source.value is not None].count(True) != 1:
+            raise ValueError(f"secrets.{name} needs one of env (the name of a variable), file and value")
+    return webhooks
+
+
 WholePaths = Annotated[tuple[Path, ...], AfterValidator(_check_whole)]
+WebhooksConfig = Annotated[WebhookSettings, AfterValidator(_check_secrets)]
 ShellConfig = Annotated[ShellSection, AfterValidator(_check_shell)]
 WebConfig = Annotated[WebSettings, AfterValidator(_check_engine)]
 

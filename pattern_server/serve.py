@@ -49,7 +49,7 @@ from pattern_server.listener import listen
 from pattern_server.metrics import Metrics
 from pattern_server.models import ModelSetup, open_models
 from pattern_server.sections import raise_descriptor_limit
-from pattern_server.settings import configured_budgets, configured_mcp, embedder_shelf, shell_settings
+from pattern_server.settings import configured_budgets, configured_mcp, embedder_shelf, shell_settings, webhook_settings
 from pattern_server.sign_in import SignIns
 from pattern_server.supervisor import WAKES_AT_ONCE, Supervisor, Wakeups
 
@@ -234,6 +234,7 @@ def _runtime(config: Config, embedders: EmbedderShelf, metrics: Metrics, *, has_
         meters=metrics,
         tools=ToolSettings(shell=shell_settings(config), web=config.web, halts_log=config.data_dir / HALTS_LOG),
         mcp=configured_mcp(config),
+        webhooks=webhook_settings(config),
         has_timers=has_timers,
     )
 

@@ -26,6 +26,7 @@ from pattern_core.models.client import Account
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.shell.policy import ShellSettings
+from pattern_core.web.policy import WebhookSettings
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_server.config import Config
 from pattern_server.sections import BudgetsConfig, McpConfig, ProviderConfig
@@ -109,6 +110,15 @@ def shell_settings(config: Config) -> ShellSettings | None:
     if not section.roots:
         return None
     return ShellSettings(**asdict(section), kept_out=(config.data_dir.absolute(),))
+
+
+def webhook_settings(config: Config, environment: Mapping[str, str] = os.environ) -> WebhookSettings:
+    """Return the settings of `[webhooks]` with the values of the named variables of this server's `environment`."""
+    secrets = {
+        name: replace(source, value=Secret(environment.get(source.env, ""))) if source.env else source
+        for name, source in config.webhooks.secrets.items()
+    }
+    return replace(config.webhooks, secrets=secrets)
 
 
 def configured_mcp(config: Config, environment: Mapping[str, str] = os.environ) -> dict[str, McpSettings]:

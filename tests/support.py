@@ -31,6 +31,7 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, tool
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
+from pattern_core.web.policy import WebhookSettings
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
@@ -116,6 +117,7 @@ async def running(
     catalogue: Catalogue | None = None,
     meters: Meters | None = None,
     reach: ToolSettings | None = None,
+    webhooks: WebhookSettings | None = None,
 ) -> AsyncIterator[Running]:
     """Start a constellation, and stop it as a crash does at the end of the block: what is unfinished stays so.
 
@@ -133,6 +135,7 @@ async def running(
         budgets=budgets,
         meters=meters,
         tools=reach or ToolSettings(),
+        webhooks=webhooks or WebhookSettings(),
     )
     async with AsyncExitStack() as stack:
         if database is None:

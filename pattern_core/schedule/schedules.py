@@ -17,7 +17,7 @@ import trio
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
-from pattern_core.events import Event
+from pattern_core.events import Draft, Event, append
 from pattern_core.groups.group import Group, Groups
 from pattern_core.groups.runs import Accept
 from pattern_core.runtime import Meters
@@ -318,6 +318,9 @@ class Schedules:
                     raise
                 occurrence = replace(fired, status=OccurrenceStatus.SKIPPED, turn_id=None, reason=error.message)
             schedules.note_occurrence(connection, occurrence)
+            if occurrence.turn_id is not None:
+                told = Draft("schedule.fired", {**about, "turn_id": turn_id})
+                events = [*events, *append(connection, None, [told], created_at=fired.at)]
             return events
 
         def settled(committed: bool) -> None:
@@ -332,6 +335,9 @@ class Schedules:
     def _note(self, row: ScheduleRow, nominal: int, status: OccurrenceStatus, work: UnitOfWork, **more: Any) -> None:
         occurrence = OccurrenceRow(row.id, iso(nominal), status, self._storage.now(), **more)
         work.store(schedules.note_occurrence, occurrence)
+        if status is OccurrenceStatus.MISSED:
+            about = {"schedule_id": row.id, "schedule": row.name, "nominal_at": occurrence.nominal_at}
+            work.event("schedule.missed", {**about, "count": occurrence.count, "reason": occurrence.reason})
         work.when_settled(lambda committed: self._meters.occurred(status, occurrence.count) if committed else None)
 
     async def _ask(self, row: ScheduleRow, nominal: int, work: UnitOfWork) -> None:

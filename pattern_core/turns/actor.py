@@ -297,7 +297,7 @@ class Actors:
             agent = await self._roster.get(agent_id)
         except NotFound:
             return None  # deleted, and its turns with it
-        if isinstance(row, TurnRow) and agent.status is not AgentStatus.ACTIVE:
+        if agent.status is not AgentStatus.ACTIVE and isinstance(row, TurnRow):
             return await self._give_back(row, payload, f"the agent {agent.name} is {agent.status}", is_final=False)
         try:
             incoming = self._journal.new_message("user", *admission.parts_of(payload))

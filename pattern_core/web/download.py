@@ -52,6 +52,12 @@ class Download:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
+    def retry_after_s(self) -> int | None:
+        """When the server wants to be asked again, in seconds; None if it did not say, or as a date."""
+        after = self.headers.get("retry-after", "")
+        return int(after) if after.isdecimal() and len(after) < 6 else None
+
+    @property
     def charset(self) -> str | None:
         """The encoding that the server named."""
         message = Message()
@@ -86,9 +92,14 @@ class Downloader:
         self._tls = tls
 
     async def get(
-        self, url: str, *, headers: Mapping[str, str] | None = None, redirects_max: int = REDIRECTS_MAX
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        redirects_max: int = REDIRECTS_MAX,
     ) -> Download:
-        """Return the page at `url`, whatever its status. `headers` go wherever it is redirected to.
+        """Return the page at `url`, whatever its status; a `body` is posted. `headers` go wherever it is redirected to.
 
         Raises:
             InvalidInput: `url` is not an address of a page, or the answer cannot be read.
@@ -103,7 +114,7 @@ class Downloader:
             where = url
             for _ in range(redirects_max + 1):
                 target = self._policy.check(where)
-                answer = await self._visit(target, headers or {}, self._tls)
+                answer = await self._visit(target, headers or {}, body, self._tls)
                 location = answer.headers.get("location")
                 if answer.status not in _REDIRECTS or location is None:
                     return answer
@@ -111,14 +122,16 @@ class Downloader:
             raise Unavailable(f"the page was redirected more than {redirects_max} times, the last time to {where}")
         raise Unavailable(f"{url} was not there within {self._timeout_s:g} s; try again later", retry_after_s=60)
 
-    async def _visit(self, target: WebTarget, headers: Mapping[str, str], tls: ssl.SSLContext) -> Download:
+    async def _visit(
+        self, target: WebTarget, headers: Mapping[str, str], body: bytes | None, tls: ssl.SSLContext
+    ) -> Download:
         """Ask one host, at the first of its addresses that accepts the connection."""
         import httpx2
 
         why = ""
         for address in (await self._addresses(target))[:ADDRESSES_MAX]:
             try:
-                return await _ask(target, address, headers, tls)
+                return await _ask(target, address, headers, body, tls)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 why = _reason(error)
             except httpx2.HTTPError as error:
@@ -144,11 +157,13 @@ class Downloader:
         return addresses
 
 
-async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls: ssl.SSLContext) -> Download:
+async def _ask(
+    target: WebTarget, address: str, headers: Mapping[str, str], body: bytes | None, tls: ssl.SSLContext
+) -> Download:
     import httpx2
 
     request = httpx2.Request(
-        "GET",
+        "GET" if body is None else "POST",
         target.url.copy_with(host=address),  # a second look-up of the host could give another one
         headers={
             "Host": target.url.netloc.decode("ascii"),
@@ -157,6 +172,7 @@ async def _ask(target: WebTarget, address: str, headers: Mapping[str, str], tls:
             "Accept-Encoding": "identity",
             **headers,
         },
+        content=body,
         extensions={
             # The certificate must be for the name, though the connection is made to an address.
             "sni_hostname": target.host,
@@ -217,8 +233,7 @@ def check_status(page: Download) -> None:
         case 401 | 402 | 403 | 451:
             raise PermissionDenied(f"{said}: the page is not public; look for another source")
         case status if status in (408, 425, 429) or status >= 500:
-            after = page.headers.get("retry-after", "")
-            wait = int(after) if after.isdecimal() and len(after) < 6 else 60
+            wait = 60 if page.retry_after_s is None else page.retry_after_s
             raise Unavailable(f"{said}: the server cannot answer now; try again in {wait} s", retry_after_s=wait)
         case _:
             raise InvalidInput(f"{said}, so there is nothing to read")

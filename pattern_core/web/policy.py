@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -109,6 +110,23 @@ class WebSettings(WebPolicy):
 
     search: EngineSettings = field(default_factory=EngineSettings)
     timeout_s: Annotated[float, Field(gt=0, le=300)] = 30.0  # for one page with its redirects, or one search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSource:
+    """A secret, `[webhooks.secrets.<name>]`, by one of its fields. A file is read whenever it is used."""
+
+    env: str = ""  # environment variable of the server with the secret
+    file: Path | None = None  # file with the secret
+    value: Secret | None = None  # the secret itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings(WebPolicy):
+    """The section `[webhooks]`: where webhooks may lead, and the secrets that sign what they are sent."""
+
+    secrets: dict[str, SecretSource] = field(default_factory=dict)
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = 15.0  # for one delivery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,6 +130,11 @@ def discard(connection: Connection, row_id: str) -> None:
     _OUTBOX.delete(connection, "WHERE id = ?", (row_id,), f"delivery {row_id}")
 
 
+def pause_all(connection: Connection, why: str) -> None:
+    """Leave all that waits to a person."""
+    connection.execute("UPDATE outbox SET status = 'dead', last_error = ? WHERE status = 'pending'", (why,))
+
+
 def _trim(connection: Connection, target: str, status: DeliveryStatus) -> None:
     if status is not DeliveryStatus.PENDING:
         connection.execute(

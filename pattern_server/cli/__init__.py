@@ -48,6 +48,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "session": Entry("pattern_server.cli.sessions", "Other conversations with an agent: create, list, fork …"),
         "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),
         "inbox": Entry("pattern_server.cli.inbox", "Messages that could not be delivered: list, retry, discard."),
+        "webhook": Entry("pattern_server.cli.webhooks", "Webhooks, which are sent events: add, list, test …"),
         "why": Entry("pattern_server.cli.turns", "Show the prompt of a turn, part by part."),
         "memory": Entry("pattern_server.cli.memory", "Memory blocks: list, show, edit, history, undo …"),
         "folder": Entry("pattern_server.cli.folders", "Files that agents may read: create, add, attach …"),

@@ -174,6 +174,8 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ('[web.search]\nkind = "searxng"', "needs base_url"),
         ('[web.search]\nkind = "brave"', "needs api_key"),
         ('[web.search]\nkind = "bing"', "web.search.kind"),
+        ('[webhooks.secrets.pager]\nenv = "A"\nvalue = "b"', "secrets.pager needs one of env"),
+        ("[webhooks.secrets.pager]", "secrets.pager needs one of env"),
         ("[mcp.x]", "needs either command or url"),
         ('[mcp.x]\ncommand = "a"\nurl = "http://b"', "needs either command or url"),
         ('[mcp.x]\nurl = "ftp://b"', "must begin with http:// or https://"),

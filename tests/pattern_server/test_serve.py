@@ -21,6 +21,7 @@ import trio
 import trio.testing
 
 from pattern_core.testing.model import Paced, ScriptedProvider, says
+from pattern_core.testing.wire import Play, WireServer
 from pattern_core.testing.wire_openai import serve_openai
 from pattern_db.connection import open_connection
 from pattern_db.errors import OwnedElsewhere, SchemaOutdated
@@ -262,6 +263,64 @@ async def test_sigterm_lets_running_work_end(alone: Path) -> None:
         process.kill()
     async with running(config_for(alone)) as ready, client_of(ready.url, GIVEN) as client:
         assert (await client.get(turn)).json()["status"] == "completed"
+
+
+SENDING = """
+import sys, trio
+from functools import partial
+from pathlib import Path
+from pattern_core.testing.model import ScriptedProvider, says
+from pattern_server.serve import serve
+from tests.pattern_server.place import config_for
+webhooks = {"ports": [int(sys.argv[3])], "allow_private": True, "secrets": {"pager": {"value": "a secret"}}}
+config = config_for(Path(sys.argv[1]), bootstrap_token=sys.argv[2], webhooks=webhooks)
+trio.run(partial(serve, config, providers={"scripted": ScriptedProvider(otherwise=says("Yes?"))}))
+"""
+
+
+@asynccontextmanager
+async def process_of(folder: Path, *arguments: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """A server in a process of its own, which is killed at the end of the block."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    about = folder / "data" / "server.json"
+    about.unlink(missing_ok=True)
+    with (folder / "log").open("ab") as log:
+        command = [sys.executable, "-c", SENDING, str(folder), *arguments]
+        process = await trio.lowlevel.open_process(command, env=environment, stderr=log)
+    try:
+        await until(about.exists)
+        async with client_of(json.loads(about.read_text())["url"], GIVEN) as client:
+            yield client
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.slow
+async def test_events_for_a_webhook_survive_sigkill_and_keep_their_ids(alone: Path) -> None:
+    lost, refused = Play(never_answers=True), Play(status=500)
+    async with WireServer([lost, refused], otherwise=Play(status=204)) as server:
+        arguments = (GIVEN, str(server.port))
+        async with process_of(alone, *arguments) as client:
+            await made(client)
+            url = f"http://127.0.0.1:{server.port}/hook"
+            body = {"name": "pager", "url": url, "secret": "pager", "events": ["turn.completed"]}
+            assert (await client.post("/constellations/home/webhooks", json=body)).status_code == 201
+            for _ in range(3):
+                await client.post("/constellations/home/agents/ada/messages", json={"content": "hello"})
+            await until(lambda: len(server.requests) == 1)  # it was sent, and no answer came before the kill
+        async with process_of(alone, *arguments) as client:
+            await until(lambda: len(server.requests) == 2)
+            deliveries = "/constellations/home/webhooks/pager/deliveries"
+            for one in (await client.get(f"{deliveries}?status=pending")).json()["items"]:
+                await client.post(f"{deliveries}/{one['id']}/retry")
+            found: list[dict[str, Any]] = []
+            with trio.fail_after(30):
+                while len(found) < 3:
+                    found = (await client.get(f"{deliveries}?status=delivered")).json()["items"]
+    sent = {(request.headers["webhook-id"], request.body) for request in server.requests}
+    assert len(sent) == len({identity for identity, _body in sent}) == 3
+    assert sorted(one["id"] for one in found) == sorted(identity for identity, _body in sent)
 
 
 @pytest.fixture(autouse=True)

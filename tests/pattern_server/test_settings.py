@@ -31,6 +31,7 @@ from pattern_server.settings import (
     former_settings,
     provider_settings,
     shell_settings,
+    webhook_settings,
 )
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -337,3 +338,15 @@ def test_the_shell_runs_nothing_until_it_has_a_directory(tmp_path: Path) -> None
     assert (settings.network, settings.require_sandbox) == (False, True)
     with pytest.raises(ConfigError, match="absolute path"):
         load(shell={"roots": ["work"]})
+
+
+def test_secrets_of_webhooks_come_from_the_environment_or_a_file(alone: Path) -> None:
+    (alone / "pattern.toml").write_text(
+        '[webhooks]\nallow_private = true\nsecrets = {a = {env = "A_KEY"}, b = {env = "NONE"}, c = {file = "/c"}}\n'
+    )
+    found = webhook_settings(load(), {"A_KEY": "words"})
+    assert found.allow_private
+    assert found.secrets["a"].value == Secret("words")
+    assert found.secrets["b"].value == Secret("")
+    assert (found.secrets["c"].value, found.secrets["c"].file) == (None, Path("/c"))
+    assert "words" not in repr(found)

@@ -49,6 +49,7 @@ BODIES: dict[str, Any] = {
     "PATCH /constellations/{c}/calendar/events/{e}": {"title": "Run"},
     "PATCH /constellations/{c}/calendar/events/{e}/occurrences/{nominal}": {"notes": "!"},
     "POST /constellations/{c}/calendar/import": "BEGIN:VCALENDAR",
+    "POST /constellations/{c}/webhooks": {"name": "pager", "url": "https://example.org/", "secret": "pager"},
     "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
     "POST /constellations/{c}/handoffs": {"content": "Look at the plan."},
     "PUT /constellations/{c}/state/{key}": {"value": "ada"},
