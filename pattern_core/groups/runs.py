@@ -74,7 +74,6 @@ from pattern_db.tables.messages import MessageRow
 _log = logging.getLogger("pattern.turns")
 GROUPS_KEPT = 64  # groups with their last messages kept in memory between turns
 LINES_KEPT = 50  # last messages of a group; a member is shown those that it has missed
-_UNANSWERED = (TurnStatus.FAILED, TurnStatus.INTERRUPTED)
 POLICIES = (None, "enqueue", "reject", "interrupt")
 
 Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
@@ -522,7 +521,9 @@ class _Run:
         for one in asked:
             await self._ended(one)
         now, note_id = journal.now(), journal.ids.new("act")
-        is_lost = ending.status in _UNANSWERED and not row.sender.startswith(admission.PEOPLE)
+        is_lost = ending.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED) and not row.sender.startswith(
+            admission.PEOPLE
+        )
 
         def store(connection: Connection) -> tuple[tuple[Draft, bool], list[Event]]:
             steps = len(self._known)
