@@ -182,10 +182,6 @@ class Constellation:
         storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=self._journal.ids)
         self.archive = Archive(storage)
         self.timers = Timers(storage)
-        self.outbox = Outbox(storage)
-        for kind in ("agent", "group"):
-            self.outbox.on_due(kind, self._redeliver)
-        self.webhooks = Webhooks(storage, self.events, self.outbox, runtime.webhooks)
         self.approvals = Approvals(storage, limits, self.timers)
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
@@ -193,15 +189,7 @@ class Constellation:
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.stored)
         self.sessions = Sessions(storage, self._end)
-        self.schedules = Schedules(
-            storage, self.roster, self.groups, self.timers, self.approvals, runtime.meters, accepting=self._accepting
-        )
-        self.memory.blocks.on_change = self.schedules.block_changed
-        self.tasks = Tasks(storage, self.timers)
-        self.timers.on_due(tasks.TIMER, TaskStarts(storage, self.roster, self._accepting).start)
-        self.calendar = Calendar(storage, self.timers)
-        reminders = Reminders(storage, self.roster, self.calendar, self._accepting)
-        self.timers.on_due(calendars.TIMER, reminders.fire)
+        self._wire_coordination(storage)
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
@@ -215,8 +203,6 @@ class Constellation:
         self.sharing = Sharing(self.memory.blocks)
         self.revisions = Revisions(self.memory.blocks)
         self.halt = Halt(storage, current=opened.halt, log=runtime.tools.halts_log)
-        self.state = SharedState(storage)
-        self.handoffs = Handoffs(storage, self.roster.get)
         web, shell = runtime.tools.web, runtime.tools.shell
         self._toolbox = Toolbox(
             storage=storage,
@@ -233,6 +219,25 @@ class Constellation:
             shell=None if shell is None else Shell(settings=shell, clock=clock, ids=storage.ids),
         )
         self._services = self._turn_services(opened)
+
+    def _wire_coordination(self, storage: Storage) -> None:
+        """Make what agents and people share, what acts by itself, and what is delivered later."""
+        self.state = SharedState(storage)
+        self.handoffs = Handoffs(storage, self.roster.get)
+        self.outbox = Outbox(storage)
+        for kind in ("agent", "group"):
+            self.outbox.on_due(kind, self._redeliver)
+        self.webhooks = Webhooks(storage, self.events, self.outbox, self.runtime.webhooks)
+        meters = self.runtime.meters
+        self.schedules = Schedules(
+            storage, self.roster, self.groups, self.timers, self.approvals, meters, accepting=self._accepting
+        )
+        self.memory.blocks.on_change = self.schedules.block_changed
+        self.tasks = Tasks(storage, self.timers)
+        self.timers.on_due(tasks.TIMER, TaskStarts(storage, self.roster, self._accepting).start)
+        self.calendar = Calendar(storage, self.timers)
+        reminders = Reminders(storage, self.roster, self.calendar, self._accepting)
+        self.timers.on_due(calendars.TIMER, reminders.fire)
 
     def _stop_all(self) -> None:
         self._runs.cancel_all("halted")

@@ -521,9 +521,8 @@ class _Run:
         for one in asked:
             await self._ended(one)
         now, note_id = journal.now(), journal.ids.new("act")
-        is_lost = ending.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED) and not row.sender.startswith(
-            admission.PEOPLE
-        )
+        has_failed = ending.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED)
+        is_lost = has_failed and not row.sender.startswith(admission.PEOPLE)
 
         def store(connection: Connection) -> tuple[tuple[Draft, bool], list[Event]]:
             steps = len(self._known)
@@ -593,10 +592,6 @@ def _find_open(connection: Connection, group_id: str) -> _Open | None:
 def _said_before(connection: Connection, row: TurnRow) -> list[Line]:
     """Return the last messages of a turn's group in its session, except those of the turn itself."""
     names = {one.id: one.name for one in agents.list_all(connection)}
-    return [
-        Line(
-            one.key, one.agent_id or "", names.get(one.agent_id or "", one.sender.partition(":")[0]), one.content or ""
-        )
-        for one in group_runs.conversation(connection, row.group_id or "", LINES_KEPT, session_id=row.session_id)
-        if one.turn_id != row.id
-    ]
+    rows = group_runs.conversation(connection, row.group_id or "", LINES_KEPT, session_id=row.session_id)
+    said = [(one, names.get(one.agent_id or "", one.sender.partition(":")[0])) for one in rows if one.turn_id != row.id]
+    return [Line(one.key, one.agent_id or "", name, one.content or "") for one, name in said]
