@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 import trio
 
 from pattern_core.agent_settings import settings_of
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.errors import Conflict, InvalidInput, NotFound, VersionMismatch
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, NewBlock
 from pattern_core.memory.store import MemoryStore
@@ -51,12 +51,6 @@ DEFAULT_MEMORY = (
 )
 
 Agent = AgentRow
-
-
-class AgentChanged(Conflict):
-    """The agent has changed since the version that an update is based on."""
-
-    code = "version_mismatch"
 
 
 def version_of(agent: Agent) -> str:
@@ -165,7 +159,7 @@ class Roster:
             NotFound: there is no such agent.
             InvalidInput: a field is invalid or cannot be changed.
             Conflict: the new name is taken.
-            AgentChanged: it is at another version.
+            VersionMismatch: it is at another version.
         """
         unknown = sorted(set(changes) - CHANGEABLE)
         if unknown:
@@ -177,7 +171,7 @@ class Roster:
         async with self._changing:
             agent = await self.get(id_or_name)
             if version not in (None, version_of(agent)):
-                raise AgentChanged(f"the agent {agent.name!r} was changed by another request; read it again")
+                raise VersionMismatch(f"the agent {agent.name!r} was changed by another request; read it again")
             changed = replace(agent, **changes, updated_at=self._storage.now())  # type: ignore[arg-type]  # checked by name above, by type at the border
             self._check(changed, changes)
             work = UnitOfWork()

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trio
 
-from pattern_core.agents import NAME_CHARS_MAX, AgentChanged, AgentSpec, version_of
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.agents import NAME_CHARS_MAX, AgentSpec, version_of
+from pattern_core.errors import Conflict, InvalidInput, NotFound, VersionMismatch
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.testing import StoppedClock, says
@@ -165,7 +165,7 @@ async def test_a_change_can_demand_the_version_that_was_read(world: Running) -> 
     assert read == version_of(replace(ada, enabled_tools=("note",), config=MappingProxyType({"temperature": 1})))
     changed = await roster.update("ada", {"tool_rules": [RULE]}, version=read)
     assert version_of(changed) != read
-    with pytest.raises(AgentChanged, match="read it again"):
+    with pytest.raises(VersionMismatch, match="read it again"):
         await roster.update("ada", {"tool_rules": None}, version=read)
     assert (await roster.get("ada")).tool_rules == [RULE]
     others = (

@@ -113,7 +113,7 @@ STEP = {
 
 async def shown(*steps: Any) -> None:
     """What `pattern why` shows of a turn with these steps."""
-    told = {"turn_id": "turn_1", "agent_id": "agent_1", "steps": steps}
+    told = {"turn_id": "turn_1", "agent_id": "agent_1", "session_id": None, "steps": steps}
     await below(why)(api_of(lambda _: as_json(told)), Output(), turn_id="turn_1", constellation="home", agent=None)
 
 
