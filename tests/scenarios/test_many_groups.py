@@ -41,7 +41,7 @@ PATTERNS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("swarm", {}),
 )
 MEMBERS = 4
-BUDGET = 15_000  # tokens of every third group
+BUDGET = 8_000  # tokens of every third group, which the talk of some would exceed in any order
 USED = Usage(input_tokens=400, output_tokens=200)
 HALF_AN_HOUR_S = 1_800.0  # of virtual time, after which something waits for ever
 GROWTH_MAX = 1.15  # of the rows per turn, from the first half to the second
