@@ -152,6 +152,8 @@ def _problems(operation: Mapping[str, Any], method: str) -> Iterator[int]:
         yield 404
     if any(one["name"].startswith("if-") for one in parameters):
         yield 412
+    if "101" in operation["responses"]:
+        yield 426
     if "requestBody" in operation:
         yield from (400, 413, 415) if "application/json" in operation["requestBody"]["content"] else (413,)
     if method != "GET":
