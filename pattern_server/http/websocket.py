@@ -211,9 +211,8 @@ class EventSocket(Response):
     async def _follow(self, asked: SubscribeRequest) -> None:
         """Send the events of a subscription until it ends, and say so."""
         try:
-            with self._subscriptions[asked.id]:
-                async with self._use() as constellation:
-                    await self._send_events(constellation, asked)
+            async with self._use() as constellation:
+                await self._send_events(constellation, asked)
         except (PatternError, DatabaseError) as error:
             await self._refuse(asked.id, of_error(error))
         else:
@@ -231,9 +230,17 @@ class EventSocket(Response):
         has_ended = await check_start(constellation, after, asked.turn)
         await self._tell({"type": "subscribed", "id": asked.id, "after": after})
         coming = constellation.events.subscribe(after=after, turn_id=asked.turn)
+        events = stored(constellation, after, asked.turn) if has_ended else coming
         known: dict[str, bool] = {}
         has_caught_up = False
-        async for event in stored(constellation, after, asked.turn) if has_ended else coming:
+        while not (waiting := self._subscriptions[asked.id]).cancel_called:
+            event = None
+            with waiting:  # and not around what is sent: half a frame would end the connection
+                event = await anext(events, None)
+            if event is None:
+                return
+            if not waiting.cancel_called:
+                self._subscriptions[asked.id] = trio.CancelScope()
             if owner is None or await _is_of(constellation, event, owner, known):
                 await self._scope["state"][REAUTHENTICATE]()
                 await self._tell({"type": "event", "id": asked.id, "event": event.name, "data": fields_of(event)})

@@ -320,6 +320,20 @@ async def test_a_reader_that_lags_is_closed_with_the_place_to_continue(
     assert first < last
 
 
+async def test_a_subscription_ends_between_frames(home: Place, scripted: ScriptedProvider) -> None:
+    """Also while the client reads nothing, so that a frame is half sent."""
+    scripted._otherwise = says("".join(map(str, range(100_000))))
+    async with line_of(home, max_queue=1) as line:
+        await line.tell(type="subscribe", id=1)
+        await line.hear()
+        for number in range(20):
+            assert (await home.say(f"Message {number}")).status_code == 200
+        await line.tell(type="unsubscribe", id=1)
+        while (await line.hear())["type"] != "ended":
+            pass
+        assert (await line.ask("GET", "agents"))["status"] == 200
+
+
 async def test_a_silent_client_is_closed(home: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket, "PING_AFTER_S", 0.05)
     monkeypatch.setattr(websocket, "SILENCE_MAX_S", 0.6)
