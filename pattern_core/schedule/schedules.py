@@ -319,8 +319,8 @@ class Schedules:
                 occurrence = replace(fired, status=OccurrenceStatus.SKIPPED, turn_id=None, reason=error.message)
             schedules.note_occurrence(connection, occurrence)
             if occurrence.turn_id is not None:
-                told = Draft("schedule.fired", {**about, "turn_id": turn_id})
-                events = [*events, *append(connection, None, [told], created_at=fired.at)]
+                fired_event = Draft("schedule.fired", {**about, "turn_id": turn_id})
+                events = [*events, *append(connection, None, [fired_event], created_at=fired.at)]
             return events
 
         def settled(committed: bool) -> None:
