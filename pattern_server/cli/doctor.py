@@ -30,7 +30,7 @@ from pattern_db.files import holder_of
 from pattern_db.migrate import migrations_of
 from pattern_server.cli.client import Json, RunningServer, ServerUnreachable, connection, running_server
 from pattern_server.cli.command import ExitCode, local
-from pattern_server.cli.db import targets
+from pattern_server.cli.db import tampered, targets
 from pattern_server.cli.models import notes
 from pattern_server.cli.output import DONE, FAILED, Output
 from pattern_server.config import (
@@ -204,8 +204,10 @@ def _databases(config: Config) -> Looked:
     sound = 0
     for target in found:
         try:
-            with closing(open_connection(target.path, readonly=True)) as opened:
+            with closing(open_connection(target.path, readonly=True)) as opened, translated():
                 target.migrations.check(opened)
+                if target.kind == "global":
+                    yield from (("problem", f"{target.name}: {problem}") for problem in tampered(opened))
             sound += 1
         except DatabaseError as error:
             yield "problem", f"{target.name}: {error.message}"
