@@ -20,7 +20,7 @@ from pattern_db.tables.audit_log import AuditRow, AuditState
 from pattern_server.global_database import GlobalDatabase
 
 # What is changed below these tags of the API, and every deletion, is an entry.
-TAGS = frozenset({"users", "tokens", "auth", "approvals", "constellations"})
+TAGS = frozenset({"users", "tokens", "auth", "identities", "approvals", "constellations"})
 BEGUN = 102  # RFC 2518, section 10.1: accepted, and not yet completed
 OBJECT_CHARS_MAX = 500
 CHECKED_AT_ONCE = 5_000  # rows, in one visit to the database

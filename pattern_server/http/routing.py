@@ -7,6 +7,7 @@ elsewhere); an API route without one is an error at import.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from pattern_server.audit import BEGUN, Audit, is_audited
 from pattern_server.config import Config
 from pattern_server.constellations import Constellations
 from pattern_server.http.errors import UnsupportedMediaType, status_of
+from pattern_server.identities import Identities
 from pattern_server.metrics import Metrics
 from pattern_server.models import ModelSetup
 from pattern_server.sign_in import SignIns
@@ -42,8 +44,8 @@ if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
 
 API = "/api/v1"
-# Routes of the API that need no token, because they are there to get one.
-SIGN_IN = frozenset({f"{API}/auth/login", f"{API}/auth/refresh"})
+# Routes of the API that need no token, because they are there to get one: their paths, and those that these match.
+SIGN_IN = re.compile(rf"{API}/auth/(login|refresh|providers|[^/]+/(start|callback))")
 OwnerInPath = Annotated[
     str, Path(description="Id or name of an agent or a group; `_constellation_` for what all agents see.")
 ]
@@ -56,6 +58,7 @@ class ServerState:
     config: Config
     accounts: Accounts
     sign_ins: SignIns
+    identities: Identities
     constellations: Constellations
     supervisor: Supervisor[Constellation]
     runtime: Runtime
@@ -272,7 +275,7 @@ class ApiRoute(APIRoute):
         super().__init__(path, endpoint, **options)
         owners = (getattr(each.call, "__self__", None) for each in self.dependant.dependencies)
         demand = next((owner for owner in owners if isinstance(owner, Demand)), None)
-        if demand is None and self.path not in SIGN_IN:
+        if demand is None and not SIGN_IN.fullmatch(self.path):
             raise AssertionError(f"{path} requires no scope; add a parameter such as `caller: MayRead`")
         self._demand = demand
         self.scope: Scope | None = None if demand is None else demand.scope

@@ -11,6 +11,7 @@ from typing import Any
 import jwt
 import pytest
 import trio
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from pattern_core.errors import InvalidInput, Overloaded
 from pattern_core.ids import seeded_randomness
@@ -22,6 +23,7 @@ from pattern_server.credentials import (
     AccessClaims,
     Passwords,
     read_access,
+    read_identity,
     sign_access,
 )
 from pattern_server.sections import PasswordsConfig
@@ -124,6 +126,34 @@ def test_no_mutation_of_a_token_is_one() -> None:
         if made != TOKEN and read(made) is not None:
             found.append(made)
     assert found == []
+
+
+@pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "ES512", "EdDSA"])
+def test_an_identity_token_is_read_with_its_issuers_keys(algorithm: str) -> None:
+    """What else is refused is in http/test_identities.py."""
+    curves = {"ES256": ec.SECP256R1(), "ES512": ec.SECP521R1()}
+    key: Any = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    if algorithm == "EdDSA":
+        key = ed25519.Ed25519PrivateKey.generate()
+    elif algorithm in curves:
+        key = ec.generate_private_key(curves[algorithm])
+    library = jwt.get_algorithm_by_name(algorithm)
+    public = {**library.to_jwk(key.public_key(), as_dict=True), "kid": "1", "alg": algorithm}
+    claims = {"iss": "https://i", "aud": "us", "sub": "ann", "nonce": "n", "iat": NOW_MS // 1_000}
+    token = jwt.encode({**claims, "exp": NOW_MS // 1_000 + 60}, key, algorithm, headers={"kid": "1"})
+
+    def read_with(*keys: dict[str, Any], after_s: int = 0) -> str | None:
+        at = NOW_MS + after_s * 1_000
+        return read_identity(token, {"keys": [*keys]}, issuer="https://i", audience="us", nonce="n", now_ms=at)
+
+    assert read_with(public) == read_with({"kty": "new"}, public) == "ann"
+    assert read_with(public, after_s=60 + LEEWAY_S - 1) == read_with(public, after_s=-LEEWAY_S) == "ann"
+    for outside in (60 + LEEWAY_S, -LEEWAY_S - 1):
+        assert read_with(public, after_s=outside) is None
+    shared = {"kty": "oct", "kid": "1", "k": "AAAA", "alg": "HS256"}
+    for keys in ((), ({"kty": "RSA"},), ({**public, "kid": "2"},), (shared,), ({**public, "use": "enc"},)):
+        assert read_with(*keys) is None
+    assert read_identity(token, {"keys": 7}, issuer="https://i", audience="us", nonce="n", now_ms=NOW_MS) is None
 
 
 async def test_passwords_match_however_they_are_typed() -> None:
