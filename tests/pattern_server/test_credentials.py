@@ -14,7 +14,6 @@ import trio
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from pattern_core.errors import InvalidInput, Overloaded
-from pattern_core.ids import seeded_randomness
 from pattern_db.tables.sign_ins import SigningKeyRow
 from pattern_server.credentials import (
     ACCESS_S,
@@ -106,26 +105,6 @@ def test_nothing_else_is_a_token(why: str) -> None:
 def test_a_short_key_signs_nothing() -> None:
     short = SigningKeyRow("key_1", b"short", KEY.created_at)
     assert read(signed(key=b"short"), keys=(short,)) is None
-
-
-def test_no_mutation_of_a_token_is_one() -> None:
-    chance = seeded_randomness(5)
-    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.=+/ \0é"
-    found = []
-    for _ in range(10_000):
-        at = chance.randrange(len(TOKEN))
-        made = chance.choice(
-            (
-                TOKEN[:at] + chance.choice(letters) + TOKEN[at + 1 :],
-                TOKEN[:at] + chance.choice(letters) + TOKEN[at:],
-                TOKEN[:at] + TOKEN[at + 1 :],
-                TOKEN[:at] + TOKEN[at : at + 20].swapcase() + TOKEN[at + 20 :],
-                TOKEN[at:] + TOKEN[:at],
-            )
-        )
-        if made != TOKEN and read(made) is not None:
-            found.append(made)
-    assert found == []
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "ES512", "EdDSA"])
