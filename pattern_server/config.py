@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -45,7 +46,6 @@ from pattern_server.sections import (
     WebConfig,
     WebhooksConfig,
     WholePaths,
-    is_loopback,
 )
 
 BOOTSTRAP_TOKEN_CHARS_MIN = 32
@@ -245,6 +245,14 @@ def _anchored(config: Config, path: Path, *, is_named: bool, is_flag: bool) -> C
     anchored = config.model_copy(update={"data_dir": base / config.data_dir.expanduser()})
     anchored._data_dir_source = source
     return anchored
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs on this machine reach the host."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def check_exposure(config: Config) -> None:

@@ -6,10 +6,9 @@ import re
 import resource
 from dataclasses import dataclass, field
 from decimal import Decimal
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -23,6 +22,7 @@ from pattern_core.shell.policy import ShellSection
 from pattern_core.web.policy import WebhookSettings, WebSettings
 
 DESCRIPTORS_WANTED = 65_536
+_LOOPBACK = r"http://(127\.0\.0\.1|\[::1\]|localhost)"
 
 
 def _check_whole(paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -208,32 +208,14 @@ SignInsConfig = Annotated[
 ]
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only programs on this machine reach the host."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def is_loopback_url(url: str) -> bool:
-    """Return whether it is an http address of this machine with a port, and has neither a query nor credentials."""
-    try:
-        parsed = urlsplit(url)
-        is_plain = parsed.port is not None and not (parsed.query or parsed.fragment or "@" in parsed.netloc)
-    except ValueError:
-        return False
-    return is_plain and parsed.scheme == "http" and is_loopback(parsed.hostname or "")
+    """Return whether it is an http address of the person's own machine with a port and nothing behind its path."""
+    return re.fullmatch(rf"{_LOOPBACK}:\d+(/[\w./-]*)?", url, re.ASCII) is not None
 
 
 def is_confidential(url: str) -> bool:
     """Return whether no one else can read what is sent to an address: it is encrypted, or stays on this machine."""
-    try:
-        parsed = urlsplit(url)
-        host = parsed.hostname or ""
-    except ValueError:
-        return False
-    return (parsed.scheme == "https" and bool(host)) or (parsed.scheme == "http" and is_loopback(host))
+    return re.match(rf"https://[^/]|{_LOOPBACK}(:\d+)?(/|$)", url, re.ASCII) is not None
 
 
 class AmountConfig(_Section):

@@ -24,8 +24,7 @@ import trio
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_db.errors import OwnedElsewhere
 from pattern_db.files import holder_of
-from pattern_server.config import Config, remote_token, require_data, user_state_dir, write_private
-from pattern_server.sections import is_loopback
+from pattern_server.config import Config, is_loopback, remote_token, require_data, user_state_dir, write_private
 
 API = "/api/v1"
 CONNECT_TIMEOUT_S = 5.0

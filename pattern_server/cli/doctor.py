@@ -38,11 +38,12 @@ from pattern_server.config import (
     ConfigError,
     check_exposure,
     file_of,
+    is_loopback,
     require_data,
     unknown_variables,
 )
 from pattern_server.models import open_models
-from pattern_server.sections import EmbeddingsConfig, is_loopback
+from pattern_server.sections import EmbeddingsConfig
 from pattern_server.settings import configured_mcp, embedder_settings, shell_settings
 
 DISK_BYTES_MIN = 100 * 1024 * 1024

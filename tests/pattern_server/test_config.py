@@ -16,6 +16,7 @@ from pattern_server.config import (
     ConfigError,
     check_exposure,
     file_of,
+    is_loopback,
     load,
     reloaded,
     remote_token,
@@ -29,7 +30,6 @@ from pattern_server.sections import (
     SupervisorConfig,
     descriptors_max,
     is_confidential,
-    is_loopback,
     is_loopback_url,
     raise_descriptor_limit,
 )
