@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,10 +38,12 @@ from pattern_server.sign_in import Granted, SignIns
 TICKET_S = 600
 TICKETS_MAX = 1_000  # the oldest one ends for a new one
 TIMEOUT_S = 10.0
+PERSON_CHARS_MAX = 255  # OpenID Connect Core 1.0, section 2: `sub`
 DISCOVERY = "/.well-known/openid-configuration"
 FORM = "application/x-www-form-urlencoded"
 
 Identity = IdentityRow
+_ERROR = re.compile(r"[a-z_]{1,40}")  # RFC 6749, section 5.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +221,7 @@ class Identities:
                 nonce=begun.nonce,
                 now_ms=self._clock.now_ms(),
             )
-        if not isinstance(person, str | int) or isinstance(person, bool) or person == "":
+        if type(person) not in (str, int) or not 0 < len(str(person)) <= PERSON_CHARS_MAX:
             raise Unauthorized(f"{name} did not say who you are in a way that can be verified")
         return f"{provider.issuer or provider.user_url}#{person}"
 
@@ -279,13 +282,15 @@ class Identities:
             answer = await self._downloader.get(url, headers=headers, body=body, redirects_max=0)
         except (InvalidInput, NotFound, PermissionDenied) as error:
             raise Unavailable(f"the provider cannot be asked: {error.message}") from None
-        if answer.status in (400, 401, 403):
-            raise Unauthorized(f"the provider refuses this sign-in (status {answer.status}); start again")
         try:
-            found = json.loads(answer.body) if answer.status == 200 else None
-        except ValueError:
+            found = json.loads(answer.body)
+        except (ValueError, RecursionError):
             found = None
-        if not isinstance(found, dict):
+        if answer.status in (400, 401, 403):
+            code = str(found.get("error")) if isinstance(found, dict) else ""
+            reason = code if _ERROR.fullmatch(code) else f"status {answer.status}"
+            raise Unauthorized(f"the provider refuses this sign-in ({reason}); start again")
+        if answer.status != 200 or not isinstance(found, dict):
             raise Unavailable(f"{url} did not answer with a JSON object (status {answer.status})")
         return found
 

@@ -256,6 +256,15 @@ def _settings(config: Config) -> Looked:
         yield "note", f"the environment variable {name} is not a setting of Pattern's: a typing error?"
 
 
+def _sign_in(config: Config) -> Looked:
+    """Yield the providers that users can sign in with. None is asked."""
+    for name, section in config.sign_in.items():
+        if section.client_secret is None:
+            yield "note", f"{name} has no client_secret here; if it needs one, set what client_secret_env names"
+        else:
+            yield "ok", f"users can link and use identities at {name} ({section.issuer or section.user_url})"
+
+
 async def _unreachable(config: Config) -> list[tuple[State, str]]:
     """Return the servers of models that were given by their address and accept no connection; they get no
     request.
@@ -382,6 +391,6 @@ def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:
 CHECKS: tuple[tuple[str, Callable[[Config], Looked]], ...] = (
     ("python", _python), ("sqlite", _sqlite), ("migrations", _migrations), ("disk", _disk), ("open files", _open_files),
     ("data", _data), ("server", _server), ("databases", _databases), ("models", _models), ("settings", _settings),
-    ("exposure", _exposure), ("web", _web), ("shell", _shell), ("mcp", _mcp), ("embeddings", _embeddings),
-    ("folders", _folders),
+    ("exposure", _exposure), ("sign in", _sign_in), ("web", _web), ("shell", _shell), ("mcp", _mcp),
+    ("embeddings", _embeddings), ("folders", _folders),
 )  # fmt: skip

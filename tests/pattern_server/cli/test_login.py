@@ -132,6 +132,7 @@ def test_a_browser_signs_in(
 ) -> None:
     monkeypatch.setenv("AT_HOME", CLIENT_SECRET)
     configure(data_dir, issuer)
+    assert f"identities at home ({issuer.url})" in ann("doctor").out
     assert ann("login").code == ann("login", "ann", "--provider", "home").code == 2
     assert "It has: home" in ann("login", "--provider", "work").err
     refused = ann("login", "--provider", "home")

@@ -283,7 +283,7 @@ async def test_no_mutated_token_is_let_in(place: Place) -> None:
             with pytest.raises(Unauthorized):
                 await state.accounts.authenticate(secret)
             if number % 100 == 0 and "\0" not in secret:
-                headers = {"Authorization": f"Bearer {secret}x".encode()}
+                headers = {b"Authorization": f"Bearer {secret}x".encode()}
                 assert (await stranger.get("/me", headers=headers)).status_code == 401
         for secret in (pair["access_token"], api):
             await state.accounts.authenticate(secret)

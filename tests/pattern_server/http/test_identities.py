@@ -192,7 +192,8 @@ async def test_what_a_client_brings_works_once_and_only_whole(place: Place, issu
 async def test_a_code_is_worth_nothing_without_its_verifier(place: Place, issuer: Issuer) -> None:
     await link(place, "home")
     mine, stolen = await begin(place, "home"), await begin(place, "home")
-    assert (await finish(place, "home", {**mine, "code": stolen["code"]})).status_code == 401
+    refused = await finish(place, "home", {**mine, "code": stolen["code"]})
+    assert (refused.status_code, "(invalid_grant)" in refused.json()["detail"]) == (401, True)
     verifiers = [form["code_verifier"] for form in issuer.seen]
     assert len(set(verifiers)) == len(verifiers)
     assert all(len(one) >= 43 for one in verifiers)
@@ -220,6 +221,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "from the future": {"claims": {"iat": 4_000_000_000, "exp": 4_000_000_060}},
     "no subject": {"claims": {"sub": None}},
     "empty subject": {"claims": {"sub": ""}},
+    "long subject": {"claims": {"sub": "x" * 256}},
     "subject as number": {"claims": {"sub": 7}},
     "alg none": {"sign": lambda claims: jwt.encode(claims, "", "none", headers={"kid": "key-1"})},
     "a public key as secret": {"sign": _confused},
@@ -302,6 +304,12 @@ async def test_a_provider_that_refuses_or_fails(place: Place, issuer: Issuer, st
     assert (await finish(place, "home", back)).status_code == expected
     issuer.refuses = 0
     assert (await finish(place, "home", back)).status_code == 401  # the ticket was used
+
+
+@pytest.mark.parametrize("person", ["", True, None, ["ann"], "x" * 256])
+async def test_what_does_not_name_a_person(place: Place, issuer: Issuer, person: Any) -> None:
+    issuer.person = person
+    assert "verified" in (await finish(place, "chat", await begin(place, "chat"))).json()["detail"]
 
 
 async def test_attempts_are_limited(place: Place) -> None:
