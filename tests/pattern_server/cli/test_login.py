@@ -114,7 +114,7 @@ def visited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def visit(url: str) -> bool:
         where = httpx2.get(url, trust_env=False).headers["location"]
         opened.append(where)
-        for address in (where.replace("state=", "state=0"), where):  # another page knows the port, but not the state
+        for address in (where.replace("=", "=0"), where):  # another page may know the port, but not the state
             assert "close this page" in httpx2.get(address, trust_env=False).text
         return True
 
