@@ -24,7 +24,7 @@ UNAUTHORIZED = 401
 
 @click.command(epilog="Example: pattern login ann --server https://pattern.example.org")
 @click.argument("name", required=False)
-@click.option("--provider", metavar="PROVIDER", help="Sign in there, in a browser, instead of with a password.")
+@click.option("--provider", metavar="PROVIDER", help="Sign in there, in a browser on this machine; needs no NAME.")
 @server_option
 @local
 def login(config: Config, output: Output, name: str | None, provider: str | None, server: str | None) -> None:
