@@ -13,6 +13,8 @@ from collections.abc import Collection
 from dataclasses import asdict
 from enum import Enum
 
+import trio
+
 from pattern_core.ids import Clock, now_text
 from pattern_db.errors import DatabaseError
 from pattern_db.tables import audit_log
@@ -22,6 +24,7 @@ from pattern_server.global_database import GlobalDatabase
 # What is changed below these tags of the API, and every deletion, is an entry.
 TAGS = frozenset({"users", "tokens", "auth", "identities", "approvals", "constellations"})
 BEGUN = 102  # RFC 2518, section 10.1: accepted, and not yet completed
+CONCLUDE_TIMEOUT_S = 5.0
 OBJECT_CHARS_MAX = 500
 CHECKED_AT_ONCE = 5_000  # rows, in one visit to the database
 
@@ -57,9 +60,12 @@ class Audit:
         await self._database.write(audit_log.append, entry)
 
     async def conclude(self, entry: AuditEntry) -> None:
-        """Add the entry of what has been done. If it cannot be stored, it is in the server's log."""
+        """Add the entry of what has been done, also if its client has left. If it cannot be stored, it is in the
+        server's log.
+        """
         try:
-            await self.add(entry)
+            with trio.move_on_after(CONCLUDE_TIMEOUT_S, shield=True):
+                await self.add(entry)
         except DatabaseError as error:
             _log.error("audit entry not stored", {"reason": error.message, **asdict(entry)})
 

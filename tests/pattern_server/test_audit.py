@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import trio
 
 from pattern_db.connection import Connection
 from pattern_db.errors import DiskFull
@@ -83,6 +84,14 @@ async def test_refused_sign_ins_are_in_the_log_without_what_was_typed(place: Pla
     ]
     text = (await place.admin.get("/audit")).text
     assert not any(word in text for word in ("secret", SECRET, "wrong horse", pair["refresh_token"]))
+
+
+async def test_who_leaves_does_not_keep_what_was_done_out_of_the_log(place: Place) -> None:
+    log = place.parts.state.accounts.audit
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await log.conclude(log.entry("users.delete", "/users/ann", status=204, address="", user_id=None))
+    assert await entries(place) == [("users.delete", "/users/ann", 204)]
 
 
 async def test_no_text_of_a_conversation_is_in_the_log(home: Place) -> None:
