@@ -68,7 +68,8 @@ class Unauthorized(PatternError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """The caller. `scopes` includes implied ones. `constellation_id` is the only constellation of the token,
-    `expires_at` when it (for an access token: its sign-in) expires; None: no restriction.
+    `expires_at` when it (for an access token: its sign-in) expires; None: no restriction. `has_signed_in`: with an
+    access token.
     """
 
     user_id: str
@@ -78,6 +79,7 @@ class Principal:
     constellation_id: str | None = None
     token_id: str | None = None
     expires_at: str | None = None
+    has_signed_in: bool = False
 
     @property
     def reaches_all(self) -> bool:
@@ -531,4 +533,5 @@ def _principal(user: UserRow, scopes: Collection[str], token: TokenRow | None = 
         constellation_id=None if token is None else token.constellation_id,
         token_id=None if token is None else token.id,
         expires_at=None if token is None else token.expires_at,
+        has_signed_in=token is not None and token.refresh_hash is not None,
     )

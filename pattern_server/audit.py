@@ -1,7 +1,9 @@
 """The audit log: what was done with users, tokens, approvals and data, by whom and from where. It holds no texts.
 
-An entry is written after its action and before the answer; an action without an answer may have none. Attempts to sign
-in that fail are entries, too: they are limited (`sign_in.py`), so strangers cannot fill the disk.
+An action is two entries: one before it, with the status `BEGUN`, and one with the status of its answer. So nothing is
+done without an entry, in whichever file it is done; an action without a second entry was interrupted, and may have been
+done. A sign-in is one entry, in the transaction that stores it; refused ones are entries, too, and are limited
+(`sign_in.py`), so strangers cannot fill the disk.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collections.abc import Collection
 from dataclasses import asdict
 from enum import Enum
 
+import trio
+
 from pattern_core.ids import Clock, now_text
 from pattern_db.errors import DatabaseError
 from pattern_db.tables import audit_log
@@ -18,7 +22,9 @@ from pattern_db.tables.audit_log import AuditRow, AuditState
 from pattern_server.global_database import GlobalDatabase
 
 # What is changed below these tags of the API, and every deletion, is an entry.
-TAGS = frozenset({"users", "tokens", "auth", "approvals", "constellations"})
+TAGS = frozenset({"users", "tokens", "auth", "identities", "approvals", "constellations"})
+BEGUN = 102  # RFC 2518, section 10.1: accepted, and not yet completed
+CONCLUDE_TIMEOUT_S = 5.0
 OBJECT_CHARS_MAX = 500
 CHECKED_AT_ONCE = 5_000  # rows, in one visit to the database
 
@@ -39,15 +45,29 @@ class Audit:
         self._database = database
         self._clock = clock
 
-    async def record(
+    def entry(
         self, action: str, obj: str, *, status: int, address: str, user_id: str | None, token_id: str | None = None
-    ) -> None:
-        """Add an entry. If it cannot be stored, it is in the server's log: a full disk must not prevent deletions."""
-        row = AuditRow(now_text(self._clock), action, obj[:OBJECT_CHARS_MAX], status, user_id, token_id, address)
+    ) -> AuditEntry:
+        """Return a new entry, for the transaction of what it is about."""
+        return AuditRow(now_text(self._clock), action, obj[:OBJECT_CHARS_MAX], status, user_id, token_id, address)
+
+    async def add(self, entry: AuditEntry) -> None:
+        """Add an entry.
+
+        Raises:
+            DatabaseError: it cannot be stored, so what it is about must not be done.
+        """
+        await self._database.write(audit_log.append, entry)
+
+    async def conclude(self, entry: AuditEntry) -> None:
+        """Add the entry of what has been done, also if its client has left. If it cannot be stored, it is in the
+        server's log.
+        """
         try:
-            await self._database.write(audit_log.append, row)
+            with trio.move_on_after(CONCLUDE_TIMEOUT_S, shield=True):
+                await self.add(entry)
         except DatabaseError as error:
-            _log.error("audit entry not stored", {"reason": error.message, **asdict(row)})
+            _log.error("audit entry not stored", {"reason": error.message, **asdict(entry)})
 
     async def page(self, *, before: int | None, limit: int) -> list[AuditEntry]:
         """Return up to `limit` entries, newest first; `before` is the number that all are below."""

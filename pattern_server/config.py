@@ -41,6 +41,7 @@ from pattern_server.sections import (
     PasswordsConfig,
     ProviderConfig,
     ShellConfig,
+    SignInsConfig,
     SupervisorConfig,
     WebConfig,
     WebhooksConfig,
@@ -128,6 +129,7 @@ class Config(BaseSettings):
     )
     http: HttpConfig = Field(default_factory=HttpConfig)
     passwords: PasswordsConfig = Field(default_factory=PasswordsConfig)
+    sign_in: SignInsConfig = Field(default_factory=dict)
     bootstrap_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
         default=None, description="the first admin token"
     )
@@ -174,6 +176,9 @@ class Config(BaseSettings):
         completed = {**data, "providers": _with_vendors(data.get("providers", {}))}
         if "web" in data:
             completed["web"] = _with_key(data["web"])
+        if isinstance(data.get("sign_in"), dict):
+            sections = data["sign_in"].items()
+            completed["sign_in"] = {name: _with_key(section, "client_secret") for name, section in sections}
         return _with_defaults({**completed, "embeddings": _with_key(data.get("embeddings", {}))})
 
     @model_validator(mode="after")
@@ -401,16 +406,16 @@ def _with_vendors(configured: object) -> object:
     return {name: _with_key(entry) for name, entry in providers.items()}
 
 
-def _with_key(section: object) -> object:
+def _with_key(section: object, field: str = "api_key") -> object:
     """Return the section with keys instead of `api_key_env`, also in its `former` or `search`."""
     if not isinstance(section, dict):
         return section
     inner = {name: _with_key(section[name]) for name in ("former", "search") if name in section}
     section = {**section, **inner}
-    if not isinstance(section.get("api_key_env"), str):
+    if not isinstance(section.get(f"{field}_env"), str):
         return section
-    variable = section.pop("api_key_env")
-    return {**section, "api_key": section.get("api_key") or os.environ.get(variable) or None}
+    variable = section.pop(f"{field}_env")
+    return {**section, field: section.get(field) or os.environ.get(variable) or None}
 
 
 def _with_defaults(data: dict[str, Any]) -> dict[str, Any]:

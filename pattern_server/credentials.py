@@ -1,18 +1,19 @@
-"""What proves who a caller is: passwords as Argon2id hashes, and signed access tokens. Both libraries are used here
-alone, and loaded with the first password or access token.
+"""What proves who a caller is: passwords as Argon2id hashes, signed access tokens, and identity tokens of others. Both
+libraries are used here alone, and loaded with the first password or token.
 
-Sources: RFC 9106 (Argon2), section 4 for the default cost; RFC 7519 (JWT); RFC 8725 for what is checked. Tokens are
-signed with HS256 because the server that makes them is the only one that reads them.
+Sources: RFC 9106 (Argon2), section 4 for the default cost; RFC 7519 (JWT); RFC 8725 for what is checked; OpenID Connect
+Core 1.0, section 3.1.3.7, for identity tokens. Access tokens are signed with HS256 because only the server that makes
+them reads them.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -36,6 +37,10 @@ HASHES_AT_ONCE, HASHES_WAITING_MAX = 2, 50  # each uses a processor and the conf
 
 # The last character of 32 bytes in base64 has two unused bits: only one of its four spellings is accepted.
 _ACCESS_TOKEN = re.compile(r"[\w-]{1,400}\.[\w-]{1,1200}\.[\w-]{42}[AEIMQUYcgkosw048]", re.ASCII)
+# Of identity tokens: no `none`, and no HS256, with which a public key could pass for a secret.
+_IDENTITY_ALGORITHMS = [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)] + ["EdDSA"]
+# The times are compared with the server's own clock, not by the library.
+_NO_TIMES = {"verify_exp": False, "verify_nbf": False, "verify_iat": False}
 _TIMES = ("exp", "nbf", "iat")
 _TEXTS = ("sub", "sid", "jti")
 
@@ -76,20 +81,8 @@ def read_access(token: str, keys: Iterable[SigningKeyRow], *, now_ms: int) -> Ac
     try:
         kid = jwt.get_unverified_header(token).get("kid")
         key = next(key for key in keys if key.id == kid and len(key.secret) >= KEY_BYTES_MIN)
-        claims = jwt.decode(
-            token,
-            key.secret,
-            algorithms=[ALGORITHM],
-            audience=AUDIENCE,
-            issuer=ISSUER,
-            # The times are compared with the server's own clock below.
-            options={
-                "require": ["iss", "aud", *_TIMES, *_TEXTS],
-                "verify_exp": False,
-                "verify_nbf": False,
-                "verify_iat": False,
-            },
-        )
+        options: Any = {"require": ["iss", "aud", *_TIMES, *_TEXTS], **_NO_TIMES}
+        claims = jwt.decode(token, key.secret, [ALGORITHM], options, audience=AUDIENCE, issuer=ISSUER)
     except (jwt.PyJWTError, StopIteration):
         return None
     is_sound = (
@@ -100,6 +93,30 @@ def read_access(token: str, keys: Iterable[SigningKeyRow], *, now_ms: int) -> Ac
     if not is_sound or claims["nbf"] > now_ms // 1_000 + LEEWAY_S:
         return None
     return AccessClaims(user_id=claims["sub"], sign_in_id=claims["sid"], expires_ms=claims["exp"] * 1_000)
+
+
+def read_identity(
+    token: str, keys: Mapping[str, Any], *, issuer: str, audience: str, nonce: str, now_ms: int
+) -> str | None:
+    """Return the subject of an identity token, or None if it is not one that this issuer signed for this audience and
+    nonce, or has expired. `keys` is the issuer's set of public keys (RFC 7517).
+    """
+    import jwt
+
+    try:
+        kid = jwt.get_unverified_header(token).get("kid")
+        usable = [key for key in jwt.PyJWKSet.from_dict(dict(keys)).keys if key.public_key_use in (None, "sig")]
+        (key,) = [key for key in usable if kid is None or key.key_id == kid]
+        options: Any = {"require": ["iss", "aud", "sub", "exp", "iat", "nonce"], **_NO_TIMES}
+        claims = jwt.decode(token, key, _IDENTITY_ALGORITHMS, options, audience=audience, issuer=issuer)
+        starts, ends = (float(claims[name]) for name in ("iat", "exp"))
+    except (jwt.PyJWTError, ValueError, TypeError):
+        return None
+    parties = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+    is_ours = claims.get("azp", audience if len(parties) == 1 else None) == audience and claims["nonce"] == nonce
+    is_valid_now = starts - LEEWAY_S <= now_ms / 1_000 < ends + LEEWAY_S
+    subject = claims["sub"]
+    return subject if is_ours and is_valid_now and isinstance(subject, str) and subject else None
 
 
 class Passwords:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -21,6 +22,7 @@ from pattern_core.shell.policy import ShellSection
 from pattern_core.web.policy import WebhookSettings, WebSettings
 
 DESCRIPTORS_WANTED = 65_536
+_LOOPBACK = r"http://(127\.0\.0\.1|\[::1\]|localhost)"
 
 
 def _check_whole(paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -163,6 +165,57 @@ class PasswordsConfig(_Section):
     memory_kib: Annotated[int, Field(ge=64, le=4 * 1024 * 1024)] = 65_536  # memory in KiB
     passes: Annotated[int, Field(ge=1, le=100)] = 3  # how often the memory is filled
     lanes: Annotated[int, Field(ge=1, le=8)] = 4  # parts of the memory that are filled at the same time
+
+
+class SignInConfig(_Section):
+    """A provider that users can sign in with, `[sign_in.<name>]`: OpenID Connect with an `issuer`, or OAuth 2 with the
+    other three addresses.
+    """
+
+    issuer: str | None = Field(default=None, description="the issuer's address, exactly as it writes it itself")
+    authorization_url: str | None = Field(default=None, description="without an issuer: where users sign in")
+    token_url: str | None = Field(default=None, description="without an issuer: where a code is exchanged")
+    user_url: str | None = Field(default=None, description="without an issuer: where JSON about the user is")
+    user_field: str = Field(default="id", description="the field of that JSON with the user's unchanging id")
+    client_id: Annotated[str, Field(min_length=1)] = Field(description="what this server is called there")
+    client_secret: Secret | None = Field(default=None, description="its secret there, if it has one")
+    scopes: tuple[str, ...] = Field(default=(), description="what to ask for; with an issuer also `openid`")
+    # the address on the user's machine that is registered there, if it must be exact; default: any port of 127.0.0.1
+    redirect_url: str | None = None
+
+
+def _check_sign_in(section: SignInConfig) -> SignInConfig:
+    addresses = (section.authorization_url, section.token_url, section.user_url)
+    if addresses.count(None) != (0 if section.issuer is None else 3):
+        raise ValueError("needs either issuer, or all of authorization_url, token_url and user_url")
+    for url in (section.issuer, *addresses):
+        if url is not None and not is_confidential(url):
+            raise ValueError(f"{url!r} must begin with https://")
+    if section.redirect_url is not None and not is_loopback_url(section.redirect_url):
+        raise ValueError("redirect_url must be one of the user's own machine, such as http://127.0.0.1:8471/")
+    return section
+
+
+def _check_sign_in_names(sections: dict[str, SignInConfig]) -> dict[str, SignInConfig]:
+    for name in sections:
+        if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", name):
+            raise ValueError(f"{name!r} cannot be a provider's name: use small letters, digits and dashes")
+    return sections
+
+
+SignInsConfig = Annotated[
+    dict[str, Annotated[SignInConfig, AfterValidator(_check_sign_in)]], AfterValidator(_check_sign_in_names)
+]
+
+
+def is_loopback_url(url: str) -> bool:
+    """Return whether it is an http address of the person's own machine with a port and nothing behind its path."""
+    return re.fullmatch(rf"{_LOOPBACK}:\d+(/[\w./-]*)?", url, re.ASCII) is not None
+
+
+def is_confidential(url: str) -> bool:
+    """Return whether no one else can read what is sent to an address: it is encrypted, or stays on this machine."""
+    return re.match(rf"https://[^/]|{_LOOPBACK}(:\d+)?(/|$)", url, re.ASCII) is not None
 
 
 class AmountConfig(_Section):

@@ -45,6 +45,7 @@ from pattern_server.files import ConstellationFiles
 from pattern_server.global_database import GlobalDatabase, open_global
 from pattern_server.http.app import Application, build_app
 from pattern_server.http.routing import ServerState
+from pattern_server.identities import Identities
 from pattern_server.listener import listen
 from pattern_server.metrics import Metrics
 from pattern_server.models import ModelSetup, open_models
@@ -198,6 +199,7 @@ async def assembled(
             local_token = new_secret()
             accounts = Accounts(database, runtime, local_token=local_token)
             sign_ins = SignIns(accounts, runtime, Passwords(config.passwords))
+            identities = Identities(accounts, sign_ins, runtime, config.sign_in)
             constellations = Constellations(
                 accounts=accounts,
                 supervisor=supervisor,
@@ -209,6 +211,7 @@ async def assembled(
                 config=config,
                 accounts=accounts,
                 sign_ins=sign_ins,
+                identities=identities,
                 constellations=constellations,
                 supervisor=supervisor,
                 runtime=runtime,

@@ -1,5 +1,5 @@
-"""Signing in: a name and a password give an access token, which is valid for 15 minutes, and a refresh token, which
-gives the next pair once.
+"""Signing in: a name and a password, or an identity elsewhere (`identities.py`), give an access token, which is valid
+for 15 minutes, and a refresh token, which gives the next pair once.
 
 A refresh token that is used a second time was copied: its sign-in is revoked. Attempts are limited per address and per
 user, so that passwords cannot be guessed; API tokens are not affected by that.
@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from ipaddress import ip_address, ip_network
 
@@ -22,7 +24,8 @@ from pattern_core.runtime import Runtime
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.errors import RowNotFound
-from pattern_db.tables import sign_ins, users
+from pattern_db.tables import audit_log, sign_ins, users
+from pattern_db.tables.audit_log import AuditRow
 from pattern_db.tables.sign_ins import SigningKeyRow
 from pattern_db.tables.users import TokenRow, UserRow
 from pattern_server.accounts import DAY_MS, Accounts, Principal, Unauthorized
@@ -96,15 +99,27 @@ class SignIns:
                 the same time.
             Overloaded: there were too many attempts from this address or for this user.
         """
-        self._of_address.use(_network(address))
+        self.limit(address)
         user = await self._user(username)
         name = username.casefold() if user is None else user.id
         self._of_user.use(name)
         is_right = await self.passwords.matches(password, None if user is None else user.password_hash)
         if user is None or not is_right or user.disabled_at is not None:
-            await self._record("auth.login", 401, address, None if user is None else user.id)
+            await self.refuse(user, address=address)
             raise Unauthorized("the user name or the password is wrong; an administrator can set another password")
         self._of_user.forget(name)
+        return await self.admit(user, address=address)
+
+    def limit(self, address: str) -> None:
+        """Count an attempt from this address.
+
+        Raises:
+            Overloaded: there were too many.
+        """
+        self._of_address.use(_network(address))
+
+    async def admit(self, user: UserRow, *, address: str) -> Granted:
+        """Sign in a user who has proved who they are."""
         now_ms = self._clock.now_ms()
         first = new_secret()
         refresh = f"ref_{first}{new_secret()}"
@@ -116,9 +131,13 @@ class SignIns:
             created_at=iso(now_ms),
             expires_at=iso(now_ms + SIGN_IN_DAYS * DAY_MS),
         )
-        key = await self._database.write(sign_ins.begin, row, _digest(first), _digest(refresh), self._new_key())
-        await self._record("auth.login", 200, address, user.id, row.id)
+        entry = self._entry("auth.login", 200, address, user.id, row.id)
+        key = await self._database.write(_begun, row, _digest(first), _digest(refresh), self._new_key(), entry)
         return self._granted(row, key, refresh)
+
+    async def refuse(self, user: UserRow | None, *, address: str) -> None:
+        """Store that a sign-in was refused; None: of a user who is not known."""
+        await self._accounts.audit.add(self._entry("auth.login", 401, address, None if user is None else user.id))
 
     async def refresh(self, secret: str, *, address: str) -> Granted:
         """Exchange a refresh token for another pair.
@@ -132,22 +151,21 @@ class SignIns:
         if found is None:
             raise Unauthorized("this is not a refresh token; sign in again")
         refresh = f"ref_{found[1]}{new_secret()}"
-        now = now_text(self._clock)
-        rotated = await self._database.write(_rotated, found[1], secret, refresh, now, self._new_key())
+        new_key, entry = self._new_key(), partial(self._entry, "auth.refresh", 401, address)
+        rotated = await self._database.write(_rotated, found[1], secret, refresh, new_key, entry)
         if rotated is None:
             raise Unauthorized("the refresh token is unknown, expired or revoked; sign in again")
         row, key = rotated
         if key is None:
             self._accounts.forget()
-            await self._record("auth.refresh", 401, address, row.user_id, row.id)
             raise Unauthorized("the refresh token was used before, so the sign-in was revoked; sign in again")
         return self._granted(row, key, refresh)
 
-    async def _record(
+    def _entry(
         self, action: str, status: int, address: str, user_id: str | None, token_id: str | None = None
-    ) -> None:
+    ) -> AuditRow:
         obj = "/users" if user_id is None else f"/users/{user_id}"  # never a wrong name: it may be a password
-        await self._accounts.audit.record(
+        return self._accounts.audit.entry(
             action, obj, status=status, address=address, user_id=user_id, token_id=token_id
         )
 
@@ -222,10 +240,25 @@ class SignIns:
             return None
 
 
+def _begun(
+    connection: Connection, row: TokenRow, first: bytes, refresh: bytes, new_key: SigningKeyRow, entry: AuditRow
+) -> SigningKeyRow:
+    audit_log.append(connection, entry)
+    return sign_ins.begin(connection, row, first, refresh, new_key)
+
+
 def _rotated(
-    connection: Connection, first: str, presented: str, refresh: str, now: str, new_key: SigningKeyRow
+    connection: Connection,
+    first: str,
+    presented: str,
+    refresh: str,
+    new_key: SigningKeyRow,
+    entry: Callable[[str, str], AuditRow],
 ) -> tuple[TokenRow, SigningKeyRow | None] | None:
-    """Rotate a sign-in's refresh token. If the presented one is not the newest, revoke the sign-in; there is no key."""
+    """Rotate a sign-in's refresh token. If the presented one is not the newest, revoke the sign-in, which is an `entry`
+    of the audit log; there is no key.
+    """
+    now = new_key.created_at
     row = users.find_token(connection, _digest(first))
     if row is None or row.refresh_hash is None or row.revoked_at is not None or str(row.expires_at) <= now:
         return None
@@ -233,6 +266,7 @@ def _rotated(
         return None
     if row.refresh_hash != _digest(presented):
         users.revoke_token(connection, row.id, now)
+        audit_log.append(connection, entry(row.user_id, row.id))
         return row, None
     return row, sign_ins.rotate(connection, row, _digest(refresh), new_key)
 

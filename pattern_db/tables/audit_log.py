@@ -54,7 +54,7 @@ def page(connection: Connection, *, before: int | None, limit: int) -> list[Audi
 
 
 def follow(connection: Connection, state: AuditState, limit: int) -> AuditState:
-    """Check up to `limit` rows behind a state; return the state after them, which is the same at the end."""
+    """Check up to `limit` rows (-1: all) behind a state; return the state after them, which is the same at the end."""
     rows = connection.execute(
         f"SELECT {_LOG.columns}, hash FROM audit_log WHERE seq > ? ORDER BY seq LIMIT ?", (state.entries, limit)
     )

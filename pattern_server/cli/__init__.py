@@ -65,6 +65,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "audit": Entry("pattern_server.cli.audit", "The audit log: list, verify."),
         "login": Entry("pattern_server.cli.login", "Sign in: later commands act for this user."),
         "logout": Entry("pattern_server.cli.login", "Sign out."),
+        "identity": Entry("pattern_server.cli.identities", "Identities elsewhere to sign in with: link, list, unlink."),
         "token": Entry("pattern_server.cli.tokens", "API tokens: create, list, revoke."),
         "backup": Entry("pattern_server.cli.backup", "Copy a constellation into a file; the server may run."),
         "restore": Entry("pattern_server.cli.backup", "Create a constellation from a backup."),

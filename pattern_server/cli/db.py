@@ -24,7 +24,7 @@ from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.errors import BackupInvalid, DatabaseError, OwnedElsewhere, RowNotFound, StorageFailed, translated
 from pattern_db.files import DataDirLock
 from pattern_db.migrate import Kind, Migrations, migrations_of, require_ledger
-from pattern_db.tables import agents, constellations
+from pattern_db.tables import agents, audit_log, constellations
 from pattern_server.cli.client import Api, ServerFailed
 from pattern_server.cli.command import ExitCode, PlainGroup, connected, local
 from pattern_server.cli.names import CONSTELLATION
@@ -205,11 +205,19 @@ def _problems_of(target: Target, path: Path) -> list[str]:
         with closing(open_connection(path)) as connection, translated():
             problems = maintenance.check(connection)
             is_current = not target.migrations.plan(connection)
+            if target.kind == "global" and is_current and not problems:
+                problems = tampered(connection)
         # Blocks are only checked in a sound file, so that a bad page is reported once and as what it is.
         has_blocks = target.kind == "constellation" and is_current and not problems
         return trio.run(_damaged_blocks, target.name, path) if has_blocks else problems
     except DatabaseError as error:  # so damaged that the check itself cannot read it
         return [error.message]
+
+
+def tampered(connection: Connection) -> list[str]:
+    """Return what is wrong with the audit log of the global database."""
+    broken_at = audit_log.follow(connection, audit_log.AuditState(), -1).broken_at
+    return [] if broken_at is None else [f"the audit log was changed: entry {broken_at} does not fit the one before it"]
 
 
 async def _damaged_blocks(constellation: str, path: Path) -> list[str]:

@@ -30,7 +30,7 @@ from pattern_db.files import holder_of
 from pattern_db.migrate import migrations_of
 from pattern_server.cli.client import Json, RunningServer, ServerUnreachable, connection, running_server
 from pattern_server.cli.command import ExitCode, local
-from pattern_server.cli.db import targets
+from pattern_server.cli.db import tampered, targets
 from pattern_server.cli.models import notes
 from pattern_server.cli.output import DONE, FAILED, Output
 from pattern_server.config import (
@@ -204,8 +204,10 @@ def _databases(config: Config) -> Looked:
     sound = 0
     for target in found:
         try:
-            with closing(open_connection(target.path, readonly=True)) as opened:
+            with closing(open_connection(target.path, readonly=True)) as opened, translated():
                 target.migrations.check(opened)
+                if target.kind == "global":
+                    yield from (("problem", f"{target.name}: {problem}") for problem in tampered(opened))
             sound += 1
         except DatabaseError as error:
             yield "problem", f"{target.name}: {error.message}"
@@ -252,6 +254,15 @@ def _settings(config: Config) -> Looked:
     yield "ok", f"{source}; `pattern up` has a running server read its models again, all else needs a restart"
     for name in unknown_variables():
         yield "note", f"the environment variable {name} is not a setting of Pattern's: a typing error?"
+
+
+def _sign_in(config: Config) -> Looked:
+    """Yield the providers that users can sign in with. None is asked."""
+    for name, section in config.sign_in.items():
+        if section.client_secret is None:
+            yield "note", f"{name} has no client_secret here; if it needs one, set what client_secret_env names"
+        else:
+            yield "ok", f"users can link and use identities at {name} ({section.issuer or section.user_url})"
 
 
 async def _unreachable(config: Config) -> list[tuple[State, str]]:
@@ -380,6 +391,6 @@ def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:
 CHECKS: tuple[tuple[str, Callable[[Config], Looked]], ...] = (
     ("python", _python), ("sqlite", _sqlite), ("migrations", _migrations), ("disk", _disk), ("open files", _open_files),
     ("data", _data), ("server", _server), ("databases", _databases), ("models", _models), ("settings", _settings),
-    ("exposure", _exposure), ("web", _web), ("shell", _shell), ("mcp", _mcp), ("embeddings", _embeddings),
-    ("folders", _folders),
+    ("exposure", _exposure), ("sign in", _sign_in), ("web", _web), ("shell", _shell), ("mcp", _mcp),
+    ("embeddings", _embeddings), ("folders", _folders),
 )  # fmt: skip

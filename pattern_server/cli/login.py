@@ -15,6 +15,7 @@ import trio
 from pattern_core.errors import NotFound
 from pattern_server.cli.client import Api, ServerFailed, address_of, client_for, keep_login, logins, open_api
 from pattern_server.cli.command import local, server_option, unwrapped
+from pattern_server.cli.identities import through_browser
 from pattern_server.cli.output import Output
 from pattern_server.config import Config
 
@@ -22,21 +23,29 @@ UNAUTHORIZED = 401
 
 
 @click.command(epilog="Example: pattern login ann --server https://pattern.example.org")
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("--provider", metavar="PROVIDER", help="Sign in there, in a browser on this machine; needs no NAME.")
 @server_option
 @local
-def login(config: Config, output: Output, name: str, server: str | None) -> None:
-    """Sign in as the user NAME with a password, typed or piped in.
+def login(config: Config, output: Output, name: str | None, provider: str | None, server: str | None) -> None:
+    """Sign in as the user NAME with a password, typed or piped in; or with an identity at another provider, which you
+    have linked (`pattern identity link`).
 
     For 30 days, commands for this server (or, without --server, for this data directory) act for this user. Without a
     sign-in, commands on the server's own machine act for an administrator.
     """
+    if (name is None) == (provider is None):
+        raise click.UsageError("Name either the user, or --provider.")
     place = _place(config, server)
-    password = output.ask_secret("Password")
+    password = output.ask_secret("Password") if provider is None else ""
 
     async def call(api: Api) -> None:
         del api.http.headers["Authorization"]
-        pair = await api.call("POST", "auth", "login", body={"username": name, "password": password})
+        if provider is None:
+            pair = await api.call("POST", "auth", "login", body={"username": name, "password": password})
+        else:
+            redirected = await through_browser(api, output, provider)
+            pair = await api.call("POST", "auth", provider, "callback", body=redirected)
         api.http.headers["Authorization"] = f"Bearer {pair['access_token']}"
         me = await api.get("me")
         note = f"pattern login on {platform.node()}"[:100]

@@ -49,6 +49,7 @@ RESOURCES = (
     "pattern_server.http.routes.tokens",
     "pattern_server.http.routes.users",
     "pattern_server.http.routes.auth",
+    "pattern_server.http.routes.identities",
     "pattern_server.http.routes.mcp",
     "pattern_server.http.routes.audit",
 )

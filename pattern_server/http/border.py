@@ -28,10 +28,10 @@ from pattern_server.http import ABORT, GONE, KEEP, REAUTHENTICATE
 from pattern_server.http.errors import RequestTimeout, TooLarge, of_error, problem
 from pattern_server.http.routing import API, SIGN_IN, ServerState
 
-# Everything else needs a token.
-PUBLIC = SIGN_IN | {
-    *("/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/page.css", "/docs/page.js")
-}
+# Everything but these, and signing in, needs a token.
+PUBLIC = frozenset(
+    ("/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/page.css", "/docs/page.js")
+)
 BODY_TIMEOUT_S = 60.0
 # A client that sends too much rarely reads an answer before it has sent everything: this much is read and dropped.
 DROPPED_BYTES_MAX = 64 * 1024 * 1024
@@ -117,7 +117,7 @@ class Border:
         config, path = self._server.config, scope["path"]
         headers = dict(scope["headers"])
         public = {f"of {address} without a token": config.http.public_requests_per_address_max}
-        if path in PUBLIC:
+        if path in PUBLIC or SIGN_IN.fullmatch(path):
             with self._counted(public):
                 check_host(headers.get(b"host", b""), (config.host, *config.allowed_hosts))
                 await self._answer(scope, exchange)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
 from importlib.metadata import version
 from itertools import count
 from typing import Any
@@ -30,7 +32,7 @@ from pattern_core.errors import NotFound, PatternError
 from pattern_db.errors import DatabaseError
 from pattern_server import accounts
 from pattern_server.http import REAUTHENTICATE
-from pattern_server.http.routing import Access, Demand
+from pattern_server.http.routing import Access, Demand, audited
 from pattern_server.http.toolsets import SERVED
 from pattern_server.http.toolsets.resources import ANSWERS
 from pattern_server.http.toolsets.toolset import run_tool
@@ -169,7 +171,15 @@ async def _call_tool(ctx: Context, _params: RequestParams) -> dict[str, Any]:
         await ctx.session.report_progress(next(numbers), message=words)
 
     try:
-        answer = await run_tool(await _access(ctx, scope), tool, params.get("arguments") or {}, report)
+        home = await _access(ctx, scope)
+        run = partial(run_tool, home, tool, params.get("arguments") or {}, report)
+        if scope != "write":
+            answer = await run()
+        else:
+            request: Any = ctx.request
+            async with audited(request, home.caller, f"mcp.{tool.name}") as result:
+                answer = await run()
+                result.status = HTTPStatus.UNPROCESSABLE_ENTITY if "error" in answer else HTTPStatus.OK
     except (PatternError, DatabaseError) as error:
         answer = {"error": {"code": error.code, "message": error.message}}
     text = json.dumps(answer, ensure_ascii=False, default=str)

@@ -7,9 +7,11 @@ elsewhere); an API route without one is an error at import.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -17,19 +19,22 @@ from urllib.parse import quote
 import trio
 from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.dependencies.utils import get_flat_params
+from fastapi.exceptions import RequestValidationError
 from fastapi.params import Header
 from fastapi.params import Path as PathParameter
 from fastapi.routing import APIRoute
 
-from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
+from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied
 from pattern_core.runtime import Runtime
 from pattern_db.columns import check_depth
 from pattern_db.enums import CONSTELLATION_OWNER
+from pattern_db.errors import DatabaseError
 from pattern_server.accounts import SCOPES, Accounts, Principal, Scope
-from pattern_server.audit import is_audited
+from pattern_server.audit import BEGUN, Audit, is_audited
 from pattern_server.config import Config
 from pattern_server.constellations import Constellations
-from pattern_server.http.errors import UnsupportedMediaType
+from pattern_server.http.errors import UnsupportedMediaType, status_of
+from pattern_server.identities import Identities
 from pattern_server.metrics import Metrics
 from pattern_server.models import ModelSetup
 from pattern_server.sign_in import SignIns
@@ -39,8 +44,8 @@ if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
 
 API = "/api/v1"
-# Routes of the API that need no token, because they are there to get one.
-SIGN_IN = frozenset({f"{API}/auth/login", f"{API}/auth/refresh"})
+# Routes of the API that need no token, because they are there to get one: their paths, and those that these match.
+SIGN_IN = re.compile(rf"{API}/auth/(login|refresh|providers|[^/]+/(start|callback))")
 OwnerInPath = Annotated[
     str, Path(description="Id or name of an agent or a group; `_constellation_` for what all agents see.")
 ]
@@ -53,6 +58,7 @@ class ServerState:
     config: Config
     accounts: Accounts
     sign_ins: SignIns
+    identities: Identities
     constellations: Constellations
     supervisor: Supervisor[Constellation]
     runtime: Runtime
@@ -61,6 +67,11 @@ class ServerState:
     metrics: Metrics
     models: ModelSetup
     background: trio.Nursery
+
+
+def client_address(request: Request) -> str:
+    """Return the address that a request came from, as the border found it."""
+    return "" if request.client is None else request.client.host
 
 
 async def _server(request: Request) -> ServerState:
@@ -190,6 +201,39 @@ async def owner_of(constellation: Constellation, a: str) -> str:
             raise error from None
 
 
+@dataclass(slots=True)
+class ActionResult:
+    """What came of an action: what it was done with, and the status of its answer."""
+
+    object: str
+    status: int
+
+
+@asynccontextmanager
+async def audited(request: Request, caller: Principal, action: str) -> AsyncIterator[ActionResult]:
+    """Yield the result of an action, to be set in the block, between its two entries in the audit log.
+
+    Raises:
+        DatabaseError: the first entry cannot be stored; the block does not run.
+    """
+    audit: Audit = request.app.state.server.accounts.audit
+    entry = partial(
+        audit.entry, action, address=client_address(request), user_id=caller.user_id, token_id=caller.token_id
+    )
+    result = ActionResult(request.url.path, HTTPStatus.INTERNAL_SERVER_ERROR)
+    await audit.add(entry(result.object.removeprefix(API), status=BEGUN))
+    try:
+        yield result
+    except (PatternError, DatabaseError) as error:
+        result.status = status_of(error.code)
+        raise
+    except RequestValidationError:
+        result.status = HTTPStatus.UNPROCESSABLE_ENTITY
+        raise
+    finally:
+        await audit.conclude(entry(result.object.removeprefix(API), status=result.status))
+
+
 class StrictRequest(Request):
     """A request with JSON that RFC 8259 allows and SQLite can store: no NaN, no lone surrogates, bounded depth."""
 
@@ -231,10 +275,10 @@ class ApiRoute(APIRoute):
         super().__init__(path, endpoint, **options)
         owners = (getattr(each.call, "__self__", None) for each in self.dependant.dependencies)
         demand = next((owner for owner in owners if isinstance(owner, Demand)), None)
-        if demand is None and self.path not in SIGN_IN:
+        if demand is None and not SIGN_IN.fullmatch(self.path):
             raise AssertionError(f"{path} requires no scope; add a parameter such as `caller: MayRead`")
+        self._demand = demand
         self.scope: Scope | None = None if demand is None else demand.scope
-        # Sign-ins write their own entries.
         self.is_audited = demand is not None and is_audited(self.methods or (), self.tags)
         others = (Header, PathParameter)
         declared = [one for one in get_flat_params(self.dependant) if not isinstance(one.field_info, others)]
@@ -252,24 +296,16 @@ class ApiRoute(APIRoute):
                 raise UnsupportedMediaType(
                     "the body is not declared as JSON; send it with the header `Content-Type: application/json`"
                 )
-            answer = await handle(strict)
-            if self.is_audited and answer.status_code < HTTPStatus.BAD_REQUEST:
-                await self._record(request, answer)
+            if self._demand is None or not self.is_audited:
+                return await handle(strict)
+            caller = await self._demand.caller(request)  # who may not do this leaves no entry: it would cost a write
+            async with audited(request, caller, f"{self.tags[0]}.{self.name}") as result:
+                answer = await handle(strict)
+                result.status = answer.status_code
+                result.object = getattr(request.state, "made", answer.headers.get("location", result.object))
             return answer
 
         return strictly
-
-    async def _record(self, request: Request, answer: Response) -> None:
-        server: ServerState = request.app.state.server
-        caller: Principal = request.state.principal
-        await server.accounts.audit.record(
-            f"{self.tags[0]}.{self.name}",
-            getattr(request.state, "made", answer.headers.get("location", request.url.path).removeprefix(API)),
-            status=answer.status_code,
-            address="" if request.client is None else request.client.host,
-            user_id=caller.user_id,
-            token_id=caller.token_id,
-        )
 
     def _check_query(self, request: Request) -> None:
         """Refuse unknown query parameters: a misspelled one would be ignored silently.

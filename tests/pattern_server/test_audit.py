@@ -7,11 +7,13 @@ from typing import Any
 
 import httpx2
 import pytest
+import trio
 
 from pattern_db.connection import Connection
 from pattern_db.errors import DiskFull
+from pattern_db.tables import audit_log, users
 from pattern_server import audit
-from pattern_server.audit import is_audited
+from pattern_server.audit import BEGUN, is_audited
 from pattern_server.http.app import api_routes
 from tests.pattern_server.place import Place, client_of
 
@@ -19,9 +21,9 @@ SECRET = "correct horse battery"
 
 
 async def entries(place: Place) -> list[tuple[str, str, int]]:
-    """What was done, oldest first."""
+    """What was done, oldest first, without the entries of what began."""
     rows = (await place.admin.get("/audit?limit=500")).json()["items"]
-    return [(row["action"], row["object"], row["status"]) for row in reversed(rows)]
+    return [(row["action"], row["object"], row["status"]) for row in reversed(rows) if row["status"] != BEGUN]
 
 
 async def test_what_is_done_is_in_the_log_with_who_and_from_where(place: Place) -> None:
@@ -49,11 +51,14 @@ async def test_what_is_done_is_in_the_log_with_who_and_from_where(place: Place) 
         ("constellations.delete", f"/constellations/{made}", 204),
     ]
     rows = (await place.admin.get("/audit")).json()["items"]
-    assert {row["user_id"] for row in rows[:-1]} == {ann}
+    assert {row["user_id"] for row in rows[:-2]} == {ann}
     assert {row["address"] for row in rows} == {"127.0.0.1"}
-    assert {row["token_id"] is None for row in rows[:-1]} == {False}
+    assert {row["token_id"] is None for row in rows[:-2]} == {False}
     check = (await place.admin.get("/audit/verify")).json()
-    assert (check["entries"], check["is_intact"], len(check["head"])) == (8, True, 64)
+    assert (check["entries"], check["is_intact"], len(check["head"])) == (15, True, 64)
+    begun = [(row["action"], row["object"]) for row in reversed(rows) if row["status"] == BEGUN]
+    assert begun[:2] == [("users.create", "/users"), ("constellations.create", "/constellations")]
+    assert [action for action, _ in begun] == [action for action, _, _ in found if action != "auth.login"]
 
 
 def test_deletions_are_audited_wherever_they_are() -> None:
@@ -81,6 +86,14 @@ async def test_refused_sign_ins_are_in_the_log_without_what_was_typed(place: Pla
     assert not any(word in text for word in ("secret", SECRET, "wrong horse", pair["refresh_token"]))
 
 
+async def test_who_leaves_does_not_keep_what_was_done_out_of_the_log(place: Place) -> None:
+    log = place.parts.state.accounts.audit
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await log.conclude(log.entry("users.delete", "/users/ann", status=204, address="", user_id=None))
+    assert await entries(place) == [("users.delete", "/users/ann", 204)]
+
+
 async def test_no_text_of_a_conversation_is_in_the_log(home: Place) -> None:
     await home.say("a very private matter")
     await home.admin.put("/constellations/home/agents/ada/memory/human", json={"content": "a very private matter"})
@@ -90,17 +103,22 @@ async def test_no_text_of_a_conversation_is_in_the_log(home: Place) -> None:
     assert "private" not in text
 
 
-async def test_failed_requests_and_reads_leave_no_entry(home: Place) -> None:
+async def test_what_fails_is_in_the_log_and_what_may_not_be_asked_is_not(home: Place) -> None:
     before = await entries(home)
     ann = await home.client("ann", "read")
     for answer in (
         await home.admin.delete("/constellations/nowhere"),
         await home.admin.post("/users", json={"username": ""}),
+        await home.admin.post("/users", json={"username": 7}),
         await ann.post("/tokens", json={"scopes": ["read"]}),
         await home.admin.get("/users"),
     ):
         assert isinstance(answer, httpx2.Response)
-    assert await entries(home) == before
+    assert (await entries(home))[len(before) :] == [
+        ("constellations.delete", "/constellations/nowhere", 404),
+        ("users.create", "/users", 422),
+        ("users.create", "/users", 422),
+    ]
 
 
 async def test_the_log_is_read_page_by_page(place: Place) -> None:
@@ -113,7 +131,7 @@ async def test_the_log_is_read_page_by_page(place: Place) -> None:
         seen += [row["seq"] for row in page["items"]]
         if (cursor := page["next_cursor"]) is None:
             break
-    assert seen == [5, 4, 3, 2, 1]
+    assert seen == [*range(10, 0, -1)]
     assert (await place.admin.get("/audit?cursor=WyJ4Il0")).status_code == 422
 
 
@@ -121,7 +139,7 @@ async def test_a_changed_log_is_noticed(place: Place, monkeypatch: pytest.Monkey
     monkeypatch.setattr(audit, "CHECKED_AT_ONCE", 2)
     for number in range(5):
         await place.admin.post("/users", json={"username": f"u{number}"})
-    assert (await place.admin.get("/audit/verify")).json()["entries"] == 5
+    assert (await place.admin.get("/audit/verify")).json()["entries"] == 10
 
     def tamper(connection: Connection) -> None:
         connection.execute("DROP TRIGGER audit_log_no_update")
@@ -132,16 +150,28 @@ async def test_a_changed_log_is_noticed(place: Place, monkeypatch: pytest.Monkey
     assert (check["entries"], check["is_intact"]) == (3, False)
 
 
-async def test_a_full_disk_prevents_no_deletion(
-    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("fits", [0, 1])
+async def test_nothing_is_done_that_cannot_be_stored_before(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fits: int
 ) -> None:
-    made = (await place.admin.post("/users", json={"username": "ann"})).json()["id"]
+    """On a full disk, or with room for one entry."""
+    made = (await place.admin.post("/users", json={"username": "ann", "password": SECRET})).json()["id"]
+    append, room = audit_log.append, [None] * fits
 
-    def full(_connection: Connection, _row: Any) -> None:
-        raise DiskFull("the disk is full")
+    def full(connection: Connection, row: Any) -> None:
+        if not room:
+            raise DiskFull("the disk is full")
+        room.pop()
+        append(connection, row)
 
     monkeypatch.setattr("pattern_db.tables.audit_log.append", full)
     capsys.readouterr()
-    assert (await place.admin.delete(f"/users/{made}")).status_code == 204
-    logged = json.loads(capsys.readouterr().err)
-    assert (logged["event"], logged["object"]) == ("audit entry not stored", f"/users/{made}")
+    assert (await place.admin.delete(f"/users/{made}")).status_code == (204 if fits else 507)
+    if fits:
+        logged = json.loads(capsys.readouterr().err)
+        assert (logged["event"], logged["object"]) == ("audit entry not stored", f"/users/{made}")
+        return
+    for password in (SECRET, "wrong horse"):
+        answer = await place.admin.post("/auth/login", json={"username": "ann", "password": password})
+        assert answer.status_code == 507
+    assert await place.parts.state.accounts.database.read(users.list_tokens, user_id=made) == []

@@ -26,7 +26,13 @@ from pattern_server.config import (
     write_default,
     write_private,
 )
-from pattern_server.sections import SupervisorConfig, descriptors_max, raise_descriptor_limit
+from pattern_server.sections import (
+    SupervisorConfig,
+    descriptors_max,
+    is_confidential,
+    is_loopback_url,
+    raise_descriptor_limit,
+)
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -335,6 +341,56 @@ def test_a_private_file_is_written_whole_or_not_at_all(alone: Path) -> None:
     write_private(alone / "deep" / "file", "one")
     write_private(alone / "deep" / "file", "two")
     assert [path.read_text() for path in (alone / "deep").iterdir()] == ["two"]
+
+
+SIGN_IN = {
+    "home": {"issuer": "https://id.example.org", "client_id": "p", "client_secret_env": "AT_HOME"},
+    "chat": {
+        **{name: f"https://chat.example.org/{name}" for name in ("authorization_url", "token_url", "user_url")},
+        "client_id": "p",
+    },
+}
+
+
+def test_providers_to_sign_in_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AT_HOME", "s3cret")
+    config = load(sign_in=SIGN_IN)
+    assert config.sign_in["home"].client_secret is not None
+    assert config.sign_in["home"].client_secret.get_secret_value() == "s3cret"
+    assert "s3cret" not in repr(config)
+    assert config.sign_in["chat"].client_secret is None
+    assert unknown_variables() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"issuer": "http://id.example.org"}, "must begin with https://"),
+        ({"issuer": "https://"}, "must begin with https://"),
+        ({"issuer": "http://[1"}, "must begin with https://"),
+        ({"issuer": None}, "needs either issuer"),
+        ({"token_url": "https://id.example.org/token"}, "needs either issuer"),
+        ({"client_id": ""}, "client_id"),
+        ({"client_id": None}, "client_id"),
+        ({"redirect_url": "https://pattern.example.org/"}, "redirect_url must be"),
+    ],
+)
+def test_a_provider_that_cannot_be_signed_in_with(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(sign_in={"home": {**SIGN_IN["home"], **changes}})
+    with pytest.raises(ConfigError, match="name"):
+        load(sign_in={"a/b": SIGN_IN["home"]})
+
+
+def test_addresses_that_keep_a_secret() -> None:
+    for url in ("https://id.example.org", "http://127.0.0.1:8080/realm", "http://localhost", "http://[::1]:1/"):
+        assert is_confidential(url)
+    for url in ("http://id.example.org", "ftp://127.0.0.1", "", "http://[", "https:///path"):
+        assert not is_confidential(url)
+    for url in ("http://127.0.0.1:1/", "http://localhost:80", "http://[::1]:9/back"):
+        assert is_loopback_url(url)
+    for url in ("https://127.0.0.1:1/", "http://127.0.0.1/", "http://127.0.0.1:x/", "http://127.0.0.1:1/?a=b"):
+        assert not is_loopback_url(url)
 
 
 def test_what_only_commands_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field
 from pattern_server.accounts import NAME_CHARS_MAX
 from pattern_server.credentials import PASSWORD_CHARS_MAX
 from pattern_server.http.bodies import RequestModel
-from pattern_server.http.routing import MayRead, Router, Server
+from pattern_server.http.routing import MayRead, Router, Server, client_address
 from pattern_server.sign_in import Granted
 
 router = Router(prefix="/auth", tags=["auth"])
@@ -40,7 +40,7 @@ async def login(body: LoginRequest, server: Server, request: Request) -> Granted
     Return an access token for the header `Authorization`, and a refresh token for `POST /auth/refresh`. Attempts are
     limited per address and per user.
     """
-    return await server.sign_ins.sign_in(body.username, body.password, address=_address(request))
+    return await server.sign_ins.sign_in(body.username, body.password, address=client_address(request))
 
 
 @router.post("/refresh")
@@ -49,7 +49,7 @@ async def refresh(body: RefreshRequest, server: Server, request: Request) -> Gra
 
     It can be used once: a second use revokes the sign-in with all its tokens.
     """
-    return await server.sign_ins.refresh(body.refresh_token, address=_address(request))
+    return await server.sign_ins.refresh(body.refresh_token, address=client_address(request))
 
 
 @router.post("/logout", status_code=204)
@@ -59,7 +59,3 @@ async def logout(server: Server, caller: MayRead) -> None:
     The sign-in with all its tokens is revoked; or the API token, if the request has one. Open streams end within 5 s.
     """
     await server.sign_ins.sign_out(caller)
-
-
-def _address(request: Request) -> str:
-    return "" if request.client is None else request.client.host

@@ -224,3 +224,15 @@ def test_a_copy_that_arrives_damaged_is_not_used(tmp_path: Path) -> None:
     _take(source, target, sha256_of(source))
     assert target.read_bytes() == b"words"
     assert not source.exists()
+
+
+def test_a_changed_audit_log_is_found(home: Pattern, data_dir: Path) -> None:
+    assert home("user", "add", "ben").code == 0
+    assert home("db", "check").code == 0
+    with closing(open_connection(data_dir / "global.db")) as connection:
+        connection.execute("DROP TRIGGER audit_log_no_update")
+        connection.execute("UPDATE audit_log SET object = '/users' WHERE seq = 2")
+    checked = home("db", "check")
+    assert (checked.code, "entry 2 does not fit" in checked.out) == (1, True)
+    (found,) = (row for row in home("doctor", "--json").json if row["check"] == "databases" and row["state"] != "ok")
+    assert (found["state"], "(global): the audit log was changed" in found["message"]) == ("problem", True)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import json
 import stat
+import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
+from socket import socket
+from threading import Thread
 
+import httpx2
 import pytest
+import trio
 
 from pattern_core.errors import InvalidInput
+from pattern_core.ids import SystemClock
 from pattern_server.cli.client import address_of, keep_login, logins, running_server
 from tests.pattern_server.cli.conftest import Pattern, serving
+from tests.pattern_server.issuer import CLIENT, Issuer, issuing
+from tests.pattern_server.issuer import SECRET as CLIENT_SECRET
 
 SECRET = "correct horse battery"
 
@@ -73,6 +83,90 @@ def test_a_server_anywhere(ann: Pattern, data_dir: Path, tmp_path: Path) -> None
         assert ann("user", "list").code == 0  # on the data directory, no one is signed in
         assert ann("logout", *server).code == 0
         assert ann("constellation", "list", *server).code == 2
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    """A provider that runs as long as the test."""
+    found, ended = Queue[Issuer](), trio.Event()
+    token = Queue[trio.lowlevel.TrioToken]()
+
+    async def run() -> None:
+        async with issuing(SystemClock()) as made:
+            token.put(trio.lowlevel.current_trio_token())
+            found.put(made)
+            await ended.wait()
+
+    thread = Thread(target=trio.run, args=(run,))
+    thread.start()
+    try:
+        yield found.get(timeout=30)
+    finally:
+        trio.from_thread.run_sync(ended.set, trio_token=token.get(timeout=30))
+        thread.join()
+
+
+@pytest.fixture
+def visited(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that were opened in the browser, which follows redirections."""
+    opened: list[str] = []
+
+    def visit(url: str) -> bool:
+        where = httpx2.get(url, trust_env=False).headers["location"]
+        opened.append(where)
+        for address in (where.replace("=", "=0"), where):  # another page may know the port, but not the state
+            assert "close this page" in httpx2.get(address, trust_env=False).text
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", visit)
+    return opened
+
+
+def configure(data_dir: Path, issuer: Issuer, more: str = "") -> None:
+    section = f'[sign_in.home]\nissuer = "{issuer.url}"\nclient_id = "{CLIENT}"\nclient_secret_env = "AT_HOME"\n{more}'
+    (data_dir / "pattern.toml").write_text(section)
+
+
+def test_a_browser_signs_in(
+    ann: Pattern, data_dir: Path, issuer: Issuer, visited: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AT_HOME", CLIENT_SECRET)
+    configure(data_dir, issuer)
+    assert f"identities at home ({issuer.url})" in ann("doctor").out
+    assert ann("login").code == ann("login", "ann", "--provider", "home").code == 2
+    assert "It has: home" in ann("login", "--provider", "work").err
+    refused = ann("login", "--provider", "home")
+    assert (refused.code, "identity link home" in refused.err) == (1, True)
+    assert ann("login", "ann", stdin=f"{SECRET}\n").code == 0
+    assert ann("identity", "link", "home", stdin="wrong horse\n").code == 1
+    linked = ann("identity", "link", "home", stdin=f"{SECRET}\n")
+    assert linked.out == f"Linked {issuer.url}#ann-at-home to ann.\n"
+    assert ann("logout").code == 0
+    assert ann("login", "--provider", "home").out == f"Signed in to {data_dir} as ann.\n"
+    (row,) = ann("identity", "list", "--json").json
+    assert (row["provider"], row["provider_id"]) == ("home", f"{issuer.url}#ann-at-home")
+    assert ann("identity", "unlink", row["id"][:16]).code == 0
+    assert ann("identity", "list", "--json").json == []
+    assert len({where.partition("?")[0] for where in visited}) == len(visited)  # a port of each
+
+
+def test_a_provider_may_refuse(ann: Pattern, data_dir: Path, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AT_HOME", CLIENT_SECRET)
+    with socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    configure(data_dir, issuer, f'redirect_url = "http://127.0.0.1:{port}/back"\n')
+
+    def refuse(url: str) -> bool:
+        back = httpx2.URL(httpx2.get(url, trust_env=False).headers["location"])
+        assert (back.port, back.path) == (port, "/back")
+        refused = {"state": back.params["state"], "error": "access_denied", "error_description": "Not today"}
+        return httpx2.get(back.copy_with(params=refused), trust_env=False).is_success
+
+    monkeypatch.setattr(webbrowser, "open", refuse)
+    refused = ann("login", "--provider", "home")
+    assert "provider home refused: Not today" in refused.err, refused
+    assert refused.code == 1
 
 
 def test_logins_are_kept_by_place(data_dir: Path, tmp_path: Path) -> None:

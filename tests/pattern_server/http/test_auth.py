@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import base64
 import hmac
+import string
 from dataclasses import replace
 from string import Formatter
 from typing import Any
 
 import httpx2
 import jwt
+import pytest
 import trio
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from pattern_core.ids import now_text
+from pattern_core.ids import Randomness, now_text, seeded_randomness
 from pattern_core.testing.model import ScriptedProvider, calls, says
 from pattern_db.tables import sign_ins, users
-from pattern_server.accounts import RECHECK_S
+from pattern_db.tables.sign_ins import SigningKeyRow
+from pattern_server.accounts import RECHECK_S, Unauthorized
 from pattern_server.credentials import LEEWAY_S
-from pattern_server.http.app import api_routes
+from pattern_server.http.app import api_routes, build_app
 from tests.pattern_server.place import API, Place, client_of
 
 # The body of a proper request. A route that takes one and has no row here fails the test.
@@ -72,6 +75,9 @@ BODIES: dict[str, Any] = {
     "PUT /users/{u}/password": {"password": "correct horse battery"},
     "POST /auth/login": {"username": "admin", "password": "not the password"},
     "POST /auth/refresh": {"refresh_token": f"ref_{'0' * 128}"},
+    "POST /auth/{provider}/start": {"redirect_url": "http://127.0.0.1:8471/"},
+    "POST /auth/{provider}/callback": {"ticket": "t", "state": "s", "code": "c"},
+    "POST /me/identities": {"provider": "nowhere", "ticket": "t", "state": "s", "code": "c"},
     "POST /models/test": {"model": "embedded/rules-1"},
     "PUT /models/default": {"model": "embedded/rules-1"},
     "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
@@ -84,8 +90,24 @@ BODIES: dict[str, Any] = {
 }
 # What each row's own constellation holds; any other name in a path stands for something that is not there.
 MADE = {"c", "a", "t", "label", "key", "u"}
-# They need no token, or end the caller's; test_sign_in.py has their stories.
-OF_SIGN_INS = {"POST /auth/login", "POST /auth/refresh", "POST /auth/logout"}
+# Without a token: what signing in answers to what proves nothing; test_sign_in.py and test_identities.py say more.
+OPEN = {
+    "POST /auth/login": 401,
+    "POST /auth/refresh": 401,
+    "GET /auth/providers": 200,
+    "POST /auth/{provider}/start": 404,
+    "POST /auth/{provider}/callback": 404,
+}
+# They need no token, or end the caller's.
+OF_SIGN_INS = {*OPEN, "POST /auth/logout"}
+# Other paths that need none: they say nothing about anyone.
+PUBLIC = {*("/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/docs/page.css", "/docs/page.js")}
+UPGRADE = {
+    "connection": "upgrade",
+    "upgrade": "websocket",
+    "sec-websocket-version": "13",
+    "sec-websocket-key": base64.b64encode(bytes(16)).decode(),
+}
 WEAKER = {"chat": ["read"], "write": ["chat"], "admin": ["write", "chat"]}
 
 NOW = "2026-11-21T00:00:00.000Z"
@@ -99,6 +121,19 @@ ROUTES = {
 
 def test_every_route_with_a_body_has_a_row_and_every_row_a_route() -> None:
     assert {row for row, route in ROUTES.items() if route.body_field is not None} <= set(BODIES) <= set(ROUTES)
+    assert {row for row, route in ROUTES.items() if route.scope is None} == set(OPEN)
+
+
+async def test_every_path_that_is_not_of_the_api_is_listed(place: Place) -> None:
+    app = build_app(place.parts.state)
+    app.load()
+    everything = {getattr(route, "path", "") for route in app.routes}
+    assert everything - {route.path for route in ROUTES.values()} == PUBLIC
+    async with httpx2.AsyncClient(base_url=place.url, trust_env=False, timeout=60) as stranger:
+        assert {path: (await stranger.get(path)).status_code for path in PUBLIC} == dict.fromkeys(PUBLIC, 200)
+        others = [*(f"{path}x" for path in PUBLIC), "/docs/../api/v1/me", "/healthz/", "/mcp", "/v1/models"]
+        others += [f"{API}/auth/{each}" for each in ("", "logout", "x/start/y", "start", "callback/", "providers/x")]
+        assert {path: (await stranger.get(path)).status_code for path in others} == dict.fromkeys(others, 401)
 
 
 def b64(data: bytes) -> str:
@@ -109,7 +144,8 @@ async def _ask(client: httpx2.AsyncClient, row: str, names: dict[str, str]) -> i
     """The status of a proper request of a route; of an endless stream only the head is read."""
     method, path = row.partition(" ")[0], ROUTES[row].path.replace(":path}", "}")
     where = client.base_url.copy_with(path=path.format(**names, **dict.fromkeys(_absent(row), "nowhere")))
-    async with client.stream(method, where, json=BODIES.get(row)) as answer:
+    headers = UPGRADE if row.endswith("/ws") else None
+    async with client.stream(method, where, json=BODIES.get(row), headers=headers) as answer:
         if "text/event-stream" not in answer.headers.get("content-type", ""):
             await answer.aread()
         return answer.status_code
@@ -135,11 +171,38 @@ async def test_without_a_token_nothing_is_answered(place: Place) -> None:
             base_url=place.url + API, headers=headers, trust_env=False, timeout=60
         ) as stranger:
             found = {row: await _ask(stranger, row, names) for row in ROUTES}
-            assert found == dict.fromkeys(ROUTES, 401)
+            assert found == {**dict.fromkeys(ROUTES, 401), **OPEN}
             answer = await stranger.get("/me")
             assert answer.headers["www-authenticate"].startswith("Bearer")
             assert answer.headers["content-type"] == "application/problem+json"
             assert (await stranger.get("/no/such/path")).status_code == 401
+
+
+def _forged(token: str, key: SigningKeyRow) -> dict[str, str]:
+    """What an access token would be if one thing in it were wrong."""
+    claims = jwt.decode(token, options={"verify_signature": False})
+    header = jwt.get_unverified_header(token)
+
+    def made(secret: Any = key.secret, algorithm: str = "HS256", kid: str = key.id, **changes: Any) -> str:
+        return jwt.encode({**claims, **changes}, secret, algorithm, headers={**header, "alg": algorithm, "kid": kid})
+
+    pair = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = pair.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    body = token.rpartition(".")[0]
+    return {
+        "expired": made(exp=claims["iat"] - LEEWAY_S - 1),
+        "not yet valid": made(nbf=claims["iat"] + 600),
+        "alg none": made(secret=None, algorithm="none"),
+        "signed by another kind of key": made(pair, "RS256"),
+        "signed with a public key as secret": f"{body}.{b64(hmac.digest(public, body.encode(), 'sha256'))}",
+        "audience": made(aud="elsewhere"),
+        "issuer": made(iss="elsewhere"),
+        "key": made(kid="../key"),
+        "type": made(token_type="refresh"),
+        "another user's sign-in": made(sub="user_x"),
+        "no such sign-in": made(sid="token_x"),
+        "truncated": token[:-2],
+    }
 
 
 async def test_no_wrong_access_token_is_answered(place: Place) -> None:
@@ -154,35 +217,22 @@ async def test_no_wrong_access_token_is_answered(place: Place) -> None:
 
     good, revoked, replayed = await signed_in(), await signed_in(), await signed_in()
     (key,) = await state.accounts.database.read(sign_ins.keys, now_text(state.runtime.clock))
-    claims = jwt.decode(good["access_token"], options={"verify_signature": False})
-    header = jwt.get_unverified_header(good["access_token"])
-
-    def made(secret: Any = key.secret, algorithm: str = "HS256", kid: str = key.id, **changes: Any) -> str:
-        return jwt.encode({**claims, **changes}, secret, algorithm, headers={**header, "alg": algorithm, "kid": kid})
-
-    async with client_of(place.url, revoked["access_token"]) as client:
-        assert (await client.post("/auth/logout")).status_code == 204
+    (admin,) = await state.accounts.users()
+    old, gone = [
+        await state.accounts.create_token(admin, name="t", scopes=["admin"], expires_at=at) for at in (NOW, None)
+    ]
+    for token in (revoked["access_token"], gone):
+        async with client_of(place.url, token) as client:
+            assert (await client.post("/auth/logout")).status_code == 204
     for expected in (200, 401):  # the second use ends the sign-in
         refresh = {"refresh_token": replayed["refresh_token"]}
         assert (await place.admin.post("/auth/refresh", json=refresh)).status_code == expected
-    pair = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    public = pair.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    body = good["access_token"].rpartition(".")[0]
     wrong = {
-        "expired": made(exp=claims["iat"] - LEEWAY_S - 1),
-        "not yet valid": made(nbf=claims["iat"] + 600),
-        "alg none": made(secret=None, algorithm="none"),
-        "signed by another kind of key": made(pair, "RS256"),
-        "signed with a public key as secret": f"{body}.{b64(hmac.digest(public, body.encode(), 'sha256'))}",
-        "audience": made(aud="elsewhere"),
-        "issuer": made(iss="elsewhere"),
-        "key": made(kid="../key"),
-        "type": made(token_type="refresh"),
-        "another user's sign-in": made(sub="user_x"),
-        "no such sign-in": made(sid="token_x"),
-        "truncated": good["access_token"][:-2],
+        **_forged(good["access_token"], key),
         "revoked": revoked["access_token"],
         "replayed refresh": replayed["access_token"],
+        "expired API token": old,
+        "revoked API token": gone,
         "refresh token": good["refresh_token"],
         "half of a refresh token": good["refresh_token"][4:68],
     }
@@ -190,12 +240,53 @@ async def test_no_wrong_access_token_is_answered(place: Place) -> None:
     for why, token in wrong.items():
         async with client_of(place.url, token) as stranger:
             assert {row: await _ask(stranger, row, names) for row in rows} == dict.fromkeys(rows, 401), why
+    socket = f"/constellations/{names['c']}/ws"
+    async with httpx2.AsyncClient(base_url=place.url + API, trust_env=False) as browser:
+        for why, token in {**wrong, "good": good["access_token"]}.items():  # where a browser's WebSocket has it
+            offered = {**UPGRADE, "sec-websocket-protocol": f"pattern, bearer.{token}"}
+            async with browser.stream("GET", socket, headers=offered) as answer:
+                assert answer.status_code == (101 if why == "good" else 401), why
     async with client_of(place.url, good["access_token"]) as client:
         assert (await client.get("/me")).json()["username"] == "admin"
-        gone = replace(await state.accounts.database.read(users.get, claims["sub"]), disabled_at=NOW)
-        await state.accounts.database.write(users.update, gone)  # as another process does it
+        await state.accounts.database.write(users.update, replace(admin, disabled_at=NOW))  # as another process does it
         await trio.sleep(RECHECK_S)
         assert {row: await _ask(client, row, names) for row in rows} == dict.fromkeys(rows, 401)
+
+
+def _mutated(token: str, chance: Randomness) -> str:
+    letters = f"{string.ascii_letters}{string.digits}-_.=+/ \0é"
+    at, letter = chance.randrange(len(token)), chance.choice(letters)
+    ways = (
+        token[:at] + letter + token[at + 1 :],
+        token[:at] + letter + token[at:],
+        token[:at] + token[at + 1 :],
+        token[:at] + token[at : at + 20].swapcase() + token[at + 20 :],
+        token[at:] + token[:at],
+        token[:at],
+        token + token[at:],
+    )
+    return chance.choice(ways)
+
+
+async def test_no_mutated_token_is_let_in(place: Place) -> None:
+    """10,000 variants of an access token, an API token and a refresh token; each hundredth also over HTTP."""
+    state, chance = place.parts.state, seeded_randomness(5)
+    await state.sign_ins.set_password(await state.accounts.authenticate(place.parts.local_token), "admin", SECRET, None)
+    pair = (await place.admin.post("/auth/login", json={"username": "admin", "password": SECRET})).json()
+    api = (await place.admin.post("/tokens", json={"scopes": ["admin"]})).json()["token"]
+    genuine = {pair["access_token"], api, pair["refresh_token"], place.parts.local_token}
+    async with httpx2.AsyncClient(base_url=place.url + API, trust_env=False) as stranger:
+        for number in range(10_000):
+            secret = _mutated(chance.choice(sorted(genuine)), chance)
+            if secret in genuine:
+                continue
+            with pytest.raises(Unauthorized):
+                await state.accounts.authenticate(secret)
+            if number % 100 == 0 and "\0" not in secret:
+                headers = {b"Authorization": f"Bearer {secret}x".encode()}
+                assert (await stranger.get("/me", headers=headers)).status_code == 401
+        for secret in (pair["access_token"], api):
+            await state.accounts.authenticate(secret)
 
 
 async def test_anothers_constellation_does_not_exist(place: Place) -> None:
@@ -253,7 +344,9 @@ async def test_the_right_scope_is_enough(place: Place) -> None:
         if row == "POST /constellations/{c}/agents/{a}/memory/{label}/share":
             expected = {404}  # there is no agent to lend it to
         if row.endswith("/ws"):
-            expected = {426}  # the request is not one for a WebSocket
+            expected = {101}
+        if row == "POST /me/identities":
+            expected = {404}  # there is no such provider
         if row == "DELETE /users/{u}":
             expected = {409}  # the last administrator, with constellations
         if row == "POST /constellations/{c}/webhooks":

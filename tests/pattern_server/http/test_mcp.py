@@ -105,6 +105,23 @@ async def test_an_agent_answers_and_the_client_sees_what_it_does(
     assert turn["messages"][0]["content"] == "I like tea."
 
 
+async def test_what_a_program_changes_is_in_the_audit_log(home: Place) -> None:
+    async with connected(home, MODES[1]) as client:
+        await called(client, "memory_read", label="human")
+        await called(client, "memory_write", label="human", content="a very private matter")
+        await called(client, "memory_edit", is_error=True, label="nothing", new="x")
+        await called(client, "agent_message", content="Hello")
+    page = await home.admin.get("/audit")
+    rows = [row for row in reversed(page.json()["items"]) if row["action"].startswith("mcp.")]
+    assert [(row["action"], row["object"], row["status"]) for row in rows] == [
+        ("mcp.memory_write", "/mcp/home", 102),
+        ("mcp.memory_write", "/mcp/home", 200),
+        ("mcp.memory_edit", "/mcp/home", 102),
+        ("mcp.memory_edit", "/mcp/home", 404),
+    ]
+    assert "private" not in page.text
+
+
 @both
 async def test_every_tool_is_listed_and_can_be_called(home: Place, mode: str) -> None:
     group = {"name": "desk", "pattern_type": "round_robin", "members": [{"agent_id": "ada"}]}

@@ -1,0 +1,104 @@
+"""`pattern identity …`: what else a user can sign in with; and the browser's part of signing in.
+
+The provider redirects the browser to this machine, where a listener waits for the one redirection that has the state of
+this sign-in (RFC 8252, section 7.3).
+"""
+
+from __future__ import annotations
+
+import webbrowser
+from contextlib import suppress
+from functools import partial
+from urllib.parse import parse_qsl, urlsplit
+
+import click
+import trio
+
+from pattern_core.errors import NotFound, PermissionDenied, Unavailable
+from pattern_server.cli.client import Api, Json
+from pattern_server.cli.command import PlainGroup, connected
+from pattern_server.cli.names import Named
+from pattern_server.cli.output import Output
+
+COLUMNS = ("id", "provider", "who=provider_id", "since=created_at")
+HEAD_BYTES_MAX = 16_384
+HEAD_TIMEOUT_S = 10.0
+PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nYou can close this page now.\n"
+
+identity = PlainGroup("identity", help="Identities at other providers that you can sign in with.")
+
+
+@identity.add("link", "google", runs=connected)
+@click.argument("provider")
+async def link(api: Api, output: Output, provider: str) -> None:
+    """Link your identity at PROVIDER, so that `pattern login --provider` signs you in. Asks for your password, unless
+    you are an administrator.
+    """
+    me, header = await api.get("me"), api.http.headers["Authorization"]
+    if not me["is_admin"]:  # an API token links nothing
+        body = {"username": me["username"], "password": output.ask_secret("Password")}
+        pair = await api.call("POST", "auth", "login", body=body)
+        header = f"Bearer {pair['access_token']}"
+    body = {"provider": provider, **await through_browser(api, output, provider)}
+    made = await api.call("POST", "me", "identities", body=body, headers={"Authorization": header})
+    if not me["is_admin"]:
+        await api.call("POST", "auth", "logout", headers={"Authorization": header})
+    output.result(made, f"Linked {made['provider_id']} to {me['username']}.")
+
+
+@identity.add("list", runs=connected)
+async def list_all(api: Api, output: Output) -> None:
+    """List the identities that you can sign in with."""
+    rows = await api.pages("me", "identities")
+    output.table(COLUMNS, rows, empty="There are none yet: pattern identity link PROVIDER")
+
+
+@identity.add("unlink", "identity_01k", runs=connected)
+@click.argument("id_", metavar="ID", type=Named("me/identities", field="id"))
+async def unlink(api: Api, output: Output, id_: str) -> None:
+    """Unlink the identity ID. All your sign-ins end."""
+    await api.call("DELETE", "me", "identities", id_)
+    output.result({"unlinked": id_}, f"Unlinked {id_}.")
+
+
+async def through_browser(api: Api, output: Output, provider: str) -> Json:
+    """Let the person sign in at a provider; return the ticket and what the redirection brought.
+
+    Raises:
+        NotFound: the server has no such provider.
+        PermissionDenied: the provider, or the person there, refuses.
+        Unavailable: the person did not sign in in time.
+    """
+    known = {row["name"]: row for row in (await api.get("auth", "providers"))["items"]}
+    if provider not in known:
+        raise NotFound(f"The server has no provider {provider!r}. It has: {', '.join(known) or 'none'}.")
+    fixed = known[provider]["redirect_url"]
+    send, receive = trio.open_memory_channel[Json](1)
+    async with trio.open_nursery() as nursery:
+        serve = partial(trio.serve_tcp, partial(_receive, send), urlsplit(fixed or "").port or 0, host="127.0.0.1")
+        (listener,) = await nursery.start(serve)
+        redirect_url = fixed or f"http://127.0.0.1:{listener.socket.getsockname()[1]}/"
+        begun = await api.call("POST", "auth", provider, "start", body={"redirect_url": redirect_url})
+        output.note(f"Sign in here, if your browser does not open:\n{begun['url']}")
+        nursery.start_soon(partial(trio.to_thread.run_sync, webbrowser.open, begun["url"], abandon_on_cancel=True))
+        state, found = dict(parse_qsl(urlsplit(begun["url"]).query))["state"], dict[str, str]()
+        with trio.move_on_after(begun["expires_in"]):
+            while found.get("state") != state:
+                found = await receive.receive()
+        nursery.cancel_scope.cancel()
+    if "error" in found:
+        raise PermissionDenied(f"the provider {provider} refused: {found.get('error_description') or found['error']}")
+    if "code" not in found:
+        raise Unavailable(f"No sign-in arrived within {begun['expires_in'] // 60} minutes; try again.")
+    return {"ticket": begun["ticket"], "state": state, "code": found["code"], "iss": found.get("iss")}
+
+
+async def _receive(send: trio.MemorySendChannel[Json], stream: trio.SocketStream) -> None:
+    """Answer one connection of the browser, and pass on the query of its request."""
+    head = b""
+    with trio.move_on_after(HEAD_TIMEOUT_S), suppress(trio.BrokenResourceError):
+        while b"\r\n\r\n" not in head and len(head) < HEAD_BYTES_MAX and (more := await stream.receive_some()):
+            head += more
+        await stream.send_all(PAGE)
+        target = head.decode("latin-1").partition(" ")[2].partition(" ")[0]  # GET /?state=… HTTP/1.1
+        await send.send(dict(parse_qsl(urlsplit(target).query)))
