@@ -24,7 +24,6 @@ from pattern_server.cli.command import (
     Home,
     PlainGroup,
     agent_option,
-    chosen,
     constellation_option,
     in_constellation,
     json_of,
@@ -416,5 +415,5 @@ def sync(
     mirror = import_module("pattern_server.cli.mirror.sync")
     work = partial(mirror.once, is_dry=dry_run) if once or dry_run else mirror.until_stopped
     wanted = (*agents, EVERYONE) if everyone else agents
-    code: ExitCode = trio.run(work, config, output, folder, constellation or trio.run(chosen, config), wanted)
+    code: ExitCode = trio.run(work, config, output, folder, constellation, wanted)
     return code

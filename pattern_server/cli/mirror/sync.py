@@ -12,11 +12,12 @@ from pathlib import Path
 
 import trio
 
-from pattern_server.cli.client import ServerFailed, ServerUnreachable, open_api, running_server
+from pattern_server.cli.client import Api, Json, ServerFailed, ServerUnreachable, open_api, running_server
 from pattern_server.cli.command import ExitCode, Home, unwrapped
 from pattern_server.cli.mirror.disk import OWN
 from pattern_server.cli.mirror.plan import Do
 from pattern_server.cli.mirror.rounds import SETTLE_S, Mirror, MirrorEvent, is_passing, opened
+from pattern_server.cli.names import ONLY_CONSTELLATION
 from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
 
@@ -114,7 +115,7 @@ _SIGNS = {
 
 
 async def once(
-    config: Config, output: Output, root: Path, constellation: str, agents: Sequence[str], *, is_dry: bool
+    config: Config, output: Output, root: Path, constellation: str | None, agents: Sequence[str], *, is_dry: bool
 ) -> ExitCode:
     """Bring a folder and the blocks of these agents (none: of all) together once; 3 if something waits for a person.
 
@@ -123,13 +124,14 @@ async def once(
     reported: list[MirrorEvent] = []
     with unwrapped():
         async with open_api(config) as api:
-            home_id = (await api.get("constellations", constellation))["id"]
-            with opened(root, home_id, reported.append, is_dry=is_dry) as mirror:
+            found = await _found(api, config, constellation)
+            home = Home(api, found["id"])
+            with opened(root, found["id"], reported.append, is_dry=is_dry) as mirror:
                 deadline = trio.current_time() + ONCE_PATIENCE_S
-                await mirror.round(Home(api, home_id), agents)
+                await mirror.round(home, agents)
                 while mirror.is_unsettled and not is_dry and trio.current_time() <= deadline:
                     await trio.sleep(SETTLE_S)
-                    await mirror.round(Home(api, home_id), agents)
+                    await mirror.round(home, agents)
     skipped = sorted(mirror.skipped)
     if mirror.is_unsettled and not is_dry:
         skipped.append("(files that are being changed all the time)")
@@ -142,7 +144,7 @@ async def once(
 
 
 async def until_stopped(
-    config: Config, output: Output, root: Path, constellation: str, agents: Sequence[str]
+    config: Config, output: Output, root: Path, constellation: str | None, agents: Sequence[str]
 ) -> ExitCode:
     """Mirror through whatever server runs on the data directory, across its restarts, until a signal.
 
@@ -158,7 +160,7 @@ async def until_stopped(
     bell = Bell()
     with unwrapped():
         async with open_api(config) as api:
-            found = await api.get("constellations", constellation)
+            found = await _found(api, config, constellation)
             with opened(root, found["id"], partial(_show, output)) as mirror:
                 output.note(f"Mirroring the memory of {found['name']} in {root}. Stop with Ctrl-C.")
                 async with trio.open_nursery() as nursery:
@@ -167,6 +169,11 @@ async def until_stopped(
                     await _follow(mirror, Home(api, found["id"]), agents, bell, output.note)
     output.note("Stopped. The files are kept; changes to them are synchronised the next time.")
     return DONE
+
+
+async def _found(api: Api, config: Config, constellation: str | None) -> Json:
+    name = constellation or config.default_constellation or await ONLY_CONSTELLATION.only(api, {})
+    return await api.get("constellations", name)
 
 
 async def _stop_on_signal(scope: trio.CancelScope) -> None:
