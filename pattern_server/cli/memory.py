@@ -230,6 +230,7 @@ async def _changed(kept: MemoryOf, label: str, body_of: Callable[[Json], Json]) 
 @click.option("--type", "block_type", type=TYPES, help="core is always shown; archival is only found by search.")
 @click.option("--permission", type=PERMISSIONS, help="What agents may do with it.")
 @_limit_option
+@click.option("--pinned/--unpinned", default=None, help="Always show a working block, or only when it is needed.")
 async def settings(kept: MemoryOf, output: Output, label: str, new_label: str | None, **given: Any) -> None:
     """Change the settings of the block LABEL; its content is not changed."""
     body = {name: value for name, value in {"label": new_label, **given}.items() if value is not None}
@@ -237,20 +238,6 @@ async def settings(kept: MemoryOf, output: Output, label: str, new_label: str | 
         raise click.UsageError("No setting was given. Use one of the options below --help.")
     block = await kept.call("PATCH", label, body=body)
     output.result(block, f"Changed {block['label']}: {', '.join(body)}.")
-
-
-@memory.add("pin", "plans -a ada", runs=about_memory)
-@click.argument("label", type=LABEL)
-async def pin(kept: MemoryOf, output: Output, label: str) -> None:
-    """Always show the working block LABEL to the agent."""
-    output.result(await kept.call("PATCH", label, body={"pinned": True}), f"Pinned {label}.")
-
-
-@memory.add("unpin", "plans -a ada", runs=about_memory)
-@click.argument("label", type=LABEL)
-async def unpin(kept: MemoryOf, output: Output, label: str) -> None:
-    """Show the working block LABEL only when it is needed."""
-    output.result(await kept.call("PATCH", label, body={"pinned": False}), f"Unpinned {label}.")
 
 
 @memory.add("delete", "plans -a ada", runs=about_memory)
