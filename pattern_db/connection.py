@@ -170,14 +170,19 @@ class Table(Generic[Row]):
 
     Fields have the names of columns; `columns` gives those that differ, or an expression to select. `json` names the
     fields with JSON columns (None is NULL), `types` the constructors of others: an enumeration, `bool`. `source` is
-    what to select from, if it is more than the table.
+    what to select from, if it is more than the table. A row is found by its `key`; `noun` names one that is missing
+    ("agent {}"). What people create also has a name, in the column `name_in`. `order` is that of `list_all`.
     """
 
     def __init__(
         self,
         name: str,
         row: type[Row],
+        noun: str = "row {}",
         *,
+        key: str = "id",
+        name_in: str = "name",
+        order: str = "",
         source: str | None = None,
         columns: Mapping[str, str] | None = None,
         json: Sequence[str] = (),
@@ -188,6 +193,7 @@ class Table(Generic[Row]):
         readers: dict[str, Callable[[Any], object]] = {**dict.fromkeys(json, from_json), **(types or {})}
         self._row: Callable[..., Row] = row
         self._name, self._fields, self._width = name, fields, len(fields)
+        self._noun, self._key, self._name_in, self._order = noun, key, name_in, order
         self._json = tuple(fields.index(field) for field in json)
         self._readers = tuple((fields.index(field), _reader(made)) for field, made in readers.items())
         self._fields_of = attrgetter(*fields)
@@ -213,6 +219,15 @@ class Table(Generic[Row]):
             self.make(row) for row in connection.execute(f"SELECT {self.columns} FROM {self.source} {rest}", values)
         ]
 
+    def list_all(self, connection: Connection) -> list[Row]:
+        """Return all rows, in the table's order."""
+        return self.select(connection, f"ORDER BY {self._order}")
+
+    def count(self, connection: Connection, where: str = "", values: Values = ()) -> int:
+        """Return how many rows `where` (WHERE …) selects."""
+        found: int = connection.execute(f"SELECT count(*) FROM {self._name} {where}", values).get
+        return found
+
     def first(self, connection: Connection, rest: str, values: Values = ()) -> Row | None:
         """Return the first of the rows that `rest` selects, or None."""
         row = connection.execute(f"SELECT {self.columns} FROM {self.source} {rest}", values).fetchone()
@@ -229,6 +244,23 @@ class Table(Generic[Row]):
             raise RowNotFound(f"there is no {missing}")
         return found
 
+    def get(self, connection: Connection, key: Value) -> Row:
+        """Return the row with this key.
+
+        Raises:
+            RowNotFound: there is none.
+        """
+        return self.one(connection, f"WHERE {self._key} = ?", (key,), self._noun.format(key))
+
+    def find(self, connection: Connection, id_or_name: str) -> Row:
+        """Return the row with this id or, if there is none, this name.
+
+        Raises:
+            RowNotFound: there is neither.
+        """
+        where = f"WHERE id = ?1 OR {self._name_in} = ?1 ORDER BY id = ?1 DESC LIMIT 1"
+        return self.one(connection, where, (id_or_name,), self._noun.format(id_or_name))
+
     def _encoded(self, row: Row) -> Values:
         values = list(self._fields_of(row))
         for at in self._json:
@@ -244,83 +276,53 @@ class Table(Generic[Row]):
         """
         connection.executemany(f"{self._insert} {rest}", map(self.values, rows))
 
-    def update(self, connection: Connection, row: Row, missing: str) -> None:
-        """Store all fields of a row but `created_at` in the one with its id.
-
-        Raises:
-            RowNotFound: there is none; `missing` names it.
-        """
-        values = dict(zip(self._fields, self.values(row), strict=True))
-        del values["created_at"]
-        self.change(connection, values.pop("id"), values, missing)
-
-    def change(self, connection: Connection, row_id: Value, changes: Mapping[str, Value], missing: str) -> None:
-        """Store values, by column, in the row with this id.
-
-        Raises:
-            RowNotFound: there is none; `missing` names it.
-        """
-        columns = ", ".join(f"{column} = ?" for column in changes)
-        connection.execute(f"UPDATE {self._name} SET {columns} WHERE id = ?", (*changes.values(), row_id))
-        _refuse_unchanged(connection, missing)
-
-    def delete(self, connection: Connection, where: str, values: Values, missing: str) -> None:
-        """Delete the rows that `where` (WHERE …) selects.
-
-        Raises:
-            RowNotFound: there is none; `missing` names it.
-        """
-        connection.execute(f"DELETE FROM {self._name} {where}", values)
-        _refuse_unchanged(connection, missing)
-
-
-class NamedTable(Table[Row]):
-    """A table of what people create: its rows have an `id` and a name in the column `name_in`.
-
-    `noun` names a row that is missing: "agent {}".
-    """
-
-    def __init__(
-        self,
-        name: str,
-        row: type[Row],
-        noun: str,
-        *,
-        name_in: str = "name",
-        json: Sequence[str] = (),
-        types: Mapping[str, Callable[[Any], object]] | None = None,
-    ) -> None:
-        super().__init__(name, row, json=json, types=types)
-        self._noun, self._name_in = noun, name_in
-
     def create(self, connection: Connection, row: Row) -> None:
         """Add a row.
 
         Raises:
-            apsw.ConstraintError: its name is in use, or a row that it names does not exist (translated to
-            `RowConflict`).
+            apsw.ConstraintError: as `insert`, such as that its name is in use.
         """
         self.insert(connection, [row])
 
-    def get(self, connection: Connection, row_id: str) -> Row:
-        """Return the row with this id.
+    def update(self, connection: Connection, row: Row) -> None:
+        """Store all fields of a row but `created_at` in the one with its id.
 
         Raises:
             RowNotFound: there is none.
+            apsw.ConstraintError: its name is in use (translated to `RowConflict`).
         """
-        return self.one(connection, "WHERE id = ?", (row_id,), self._noun.format(row_id))
+        values = dict(zip(self._fields, self.values(row), strict=True))
+        del values["created_at"]
+        self.change(connection, values.pop("id"), values)
 
-    def find(self, connection: Connection, id_or_name: str) -> Row:
-        """Return the row with this id or, if there is none, this name.
+    def change(self, connection: Connection, key: Value, changes: Mapping[str, Value]) -> None:
+        """Store values, by column, in the row with this key.
 
         Raises:
-            RowNotFound: there is neither.
+            RowNotFound: there is none.
+            apsw.ConstraintError: its name is in use (translated to `RowConflict`).
         """
-        where = f"WHERE id = ?1 OR {self._name_in} = ?1 ORDER BY id = ?1 DESC LIMIT 1"
-        return self.one(connection, where, (id_or_name,), self._noun.format(id_or_name))
+        columns = ", ".join(f"{column} = ?" for column in changes)
+        connection.execute(f"UPDATE {self._name} SET {columns} WHERE {self._key} = ?", (*changes.values(), key))
+        require_change(connection, self._noun.format(key))
+
+    def delete(self, connection: Connection, key: Value) -> None:
+        """Delete the row with this key.
+
+        Raises:
+            RowNotFound: there is none.
+            apsw.ConstraintError: others need it (translated to `RowConflict`).
+        """
+        connection.execute(f"DELETE FROM {self._name} WHERE {self._key} = ?", (key,))
+        require_change(connection, self._noun.format(key))
 
 
-def _refuse_unchanged(connection: Connection, missing: str) -> None:
+def require_change(connection: Connection, missing: str) -> None:
+    """Refuse that the last statement changed nothing.
+
+    Raises:
+        RowNotFound: it did; `missing` names the row.
+    """
     if connection.changes() == 0:
         raise RowNotFound(f"there is no {missing}")
 

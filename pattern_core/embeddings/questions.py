@@ -12,7 +12,7 @@ available when the question is repeated.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import trio
@@ -20,7 +20,6 @@ import trio
 from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUnavailable, checked_vectors
 
 FORMER_MAX = 4  # models in addition to the configured one; each may be a process of 450 MB while it is used
-LOOK_AGAIN_S = 60.0  # after none was found
 
 DEADLINE_S = 2.0  # a model that is loaded needs some 20 ms; loading takes from half a second to many
 REMEMBERED = 128  # vectors: 200 KB of 384 numbers
@@ -42,9 +41,9 @@ class EmbedderShelf:
     def __init__(self, configured: Embedder, remake: RemakeEmbedder = lambda _wanted: ()) -> None:
         self.configured = configured
         self._remake = remake
-        self._former: OrderedDict[tuple[str, int], Embedder] = OrderedDict()
-        self._missing: dict[tuple[str, int], tuple[float, EmbedderUnavailable]] = {}  # until when, on trio's clock
-        self._making = trio.Lock()
+        # Of each former model what may be it. Those that fail or are others are kept, too: they know it without asking
+        # again, so not every question starts a process that fails.
+        self._former: OrderedDict[tuple[str, int], Sequence[Embedder]] = OrderedDict()
 
     async def of(self, wanted: EmbedderInfo) -> Embedder:
         """Return the embedder with vectors comparable to those of `wanted`: same fingerprint, same length.
@@ -53,60 +52,49 @@ class EmbedderShelf:
             FormerModelGone: it is not configured. EmbedderUnavailable: it does not respond now, so it is unknown
             whether it is the right one.
         """
-        failure: EmbedderUnavailable | None = None
+        failures: list[EmbedderUnavailable] = []
         try:
             if (await self.configured.info()).matches(wanted):
                 return self.configured
         except EmbedderUnavailable as error:
-            failure = error
-        key = wanted.fingerprint, wanted.dimension
-        async with self._making:
-            if key not in self._former:
-                self._former[key] = await self._made(wanted, failure)
-            self._former.move_to_end(key)
-            if len(self._former) > FORMER_MAX:
-                _, oldest = self._former.popitem(last=False)
-                await oldest.aclose()
-            return self._former[key]
+            failures.append(error)
+        why = ""
+        for candidate in await self._candidates(wanted):
+            try:
+                if (await candidate.info()).matches(wanted):
+                    return candidate
+            except EmbedderUnavailable as error:
+                why = why or f": {error.message}"
+                if error.retry_after_s is not None:
+                    failures.append(error)
+                    break  # it may be the one; a less likely one must not take its place
+        if failures:
+            raise failures[0]
+        made_by = f"{wanted.model} ({wanted.provider}, {wanted.dimension} numbers)"
+        message = f"the texts were embedded by {made_by}, which is no longer available{why}"
+        raise FormerModelGone(message.removesuffix("."), retry_after_s=None)
 
     async def aclose(self) -> None:
         """Give back processes and connections of all of them."""
         self._remake = lambda _wanted: ()
         former, self._former = list(self._former.values()), OrderedDict()
-        for embedder in (self.configured, *former):
-            await embedder.aclose()
+        await _close([self.configured, *(embedder for candidates in former for embedder in candidates)])
 
-    async def _made(self, wanted: EmbedderInfo, failure: EmbedderUnavailable | None) -> Embedder:
+    async def _candidates(self, wanted: EmbedderInfo) -> Sequence[Embedder]:
         key = wanted.fingerprint, wanted.dimension
-        until, known = self._missing.get(key, (0.0, None))
-        if known is not None and trio.current_time() < until:
-            raise known
-        why = ""
-        for candidate in self._remake(wanted):
-            is_wanted = False
-            try:
-                is_wanted = (await candidate.info()).matches(wanted)
-            except EmbedderUnavailable as error:
-                why = why or f": {error.message}"
-                if error.retry_after_s is not None:
-                    failure = failure or error
-                    break  # it may be the one; a less likely one must not take its place
-            finally:
-                if not is_wanted:
-                    with trio.CancelScope(shield=True):
-                        await candidate.aclose()
-            if is_wanted:
-                return candidate
-        if failure is None:
-            made_by = f"{wanted.model} ({wanted.provider}, {wanted.dimension} numbers)"
-            message = f"the texts were embedded by {made_by}, which is no longer available{why}"
-            failure = FormerModelGone(message.removesuffix("."), retry_after_s=None)
-        # Not every question may start a process that fails.
-        wait_s = LOOK_AGAIN_S if failure.retry_after_s is None else min(failure.retry_after_s, LOOK_AGAIN_S)
-        self._missing[key] = trio.current_time() + wait_s, failure
-        if len(self._missing) > 8 * FORMER_MAX:
-            del self._missing[next(iter(self._missing))]
-        raise failure
+        if key not in self._former:
+            self._former[key] = list(self._remake(wanted))
+        self._former.move_to_end(key)
+        candidates = self._former[key]
+        if len(self._former) > FORMER_MAX:
+            await _close(self._former.popitem(last=False)[1])
+        return candidates
+
+
+async def _close(embedders: Iterable[Embedder]) -> None:
+    with trio.CancelScope(shield=True):
+        for embedder in embedders:
+            await embedder.aclose()
 
 
 class QuestionEmbedder:

@@ -135,13 +135,12 @@ class Folders:
             Conflict: another folder has it.
         """
         row = await self.get(id_or_name)
+        changes = {
+            "name": row.name if name is None else _checked_name(name),
+            "description": row.description if description is None else _checked_description(description),
+        }
         try:
-            await self._database.write(
-                folders.change,
-                row.id,
-                name=row.name if name is None else _checked_name(name),
-                description=row.description if description is None else _checked_description(description),
-            )
+            await self._database.write(folders.change, row.id, changes)
         except RowConflict:
             raise _taken(name or row.name) from None
         return await self.get(row.id)

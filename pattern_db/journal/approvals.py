@@ -43,9 +43,11 @@ class ApprovalRow:
 _APPROVALS = Table(
     "approval",
     ApprovalRow,
+    "approval {}",
     json=("request", "decision"),
     types={"kind": ApprovalKind, "status": ApprovalStatus},
 )
+get = _APPROVALS.get
 
 
 def insert(connection: Connection, row: ApprovalRow, *, turn_id: str | None = None) -> None:
@@ -55,15 +57,6 @@ def insert(connection: Connection, row: ApprovalRow, *, turn_id: str | None = No
     _APPROVALS.insert(connection, [row])
     if row.expires_at is not None:
         timers.put(connection, TimerRow(TIMER, row.id, row.expires_at))
-
-
-def get(connection: Connection, approval_id: str) -> ApprovalRow:
-    """Return the question with this id.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    return _APPROVALS.one(connection, "WHERE id = ?", (approval_id,), f"approval {approval_id}")
 
 
 def find_pending(connection: Connection, args_hash: bytes, now: str) -> ApprovalRow | None:
@@ -85,7 +78,7 @@ def recent(
 
 def count_pending(connection: Connection) -> int:
     """Return how many questions are open."""
-    return int(fetch_all(connection, "SELECT count(*) FROM approval WHERE status = 'pending'")[0][0])
+    return _APPROVALS.count(connection, "WHERE status = 'pending'")
 
 
 def decide(
@@ -157,12 +150,8 @@ class GrantRow:
     created_at: str
 
 
-_GRANTS = Table("consent_grant", GrantRow)
-
-
-def insert_grant(connection: Connection, row: GrantRow) -> None:
-    """Store a grant."""
-    _GRANTS.insert(connection, [row])
+_GRANTS = Table("consent_grant", GrantRow, "consent {}")
+insert_grant, delete_grant = _GRANTS.create, _GRANTS.delete
 
 
 def is_granted(connection: Connection, agent_id: str, subject: str, args_hash: bytes, now: str) -> bool:
@@ -182,15 +171,6 @@ def standing_grants(connection: Connection, now: str, *, limit: int, before: str
         "WHERE (expires_at IS NULL OR expires_at > ?1) AND (?2 IS NULL OR id < ?2) ORDER BY id DESC LIMIT ?3",
         (now, before, limit),
     )
-
-
-def delete_grant(connection: Connection, grant_id: str) -> None:
-    """Revoke a grant.
-
-    Raises:
-        RowNotFound: there is none with this id.
-    """
-    _GRANTS.delete(connection, "WHERE id = ?", (grant_id,), f"consent {grant_id}")
 
 
 def delete_expired_grants(connection: Connection, now: str) -> None:

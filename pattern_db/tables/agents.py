@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pattern_db.columns import Json, from_json
-from pattern_db.connection import Connection, NamedTable, fetch_all
+from pattern_db.connection import Connection, Table
 from pattern_db.enums import AgentStatus
 from pattern_db.tables import embeddings
 
@@ -29,34 +29,16 @@ class AgentRow:
     status: AgentStatus = AgentStatus.ACTIVE
 
 
-_AGENTS = NamedTable(
+_AGENTS = Table(
     "agents",
     AgentRow,
     "agent {}",
+    order="name",
     json=("config", "enabled_tools", "tool_rules"),
     types={"enabled_tools": lambda text: tuple(from_json(text)), "status": AgentStatus},
 )
-create, get, find = _AGENTS.create, _AGENTS.get, _AGENTS.find
-
-
-def list_all(connection: Connection) -> list[AgentRow]:
-    """Return all agents, by name."""
-    return _AGENTS.select(connection, "ORDER BY name")
-
-
-def count(connection: Connection) -> int:
-    """Return the number of agents of any status; reads only an index."""
-    return int(fetch_all(connection, "SELECT count(*) FROM agents")[0][0])
-
-
-def update(connection: Connection, row: AgentRow) -> None:
-    """Replace everything but the id and `created_at`.
-
-    Raises:
-        RowNotFound: there is no such agent.
-        apsw.ConstraintError: the name is in use (translated to `RowConflict`).
-    """
-    _AGENTS.update(connection, row, f"agent {row.id}")
+create, get, find, update = _AGENTS.create, _AGENTS.get, _AGENTS.find, _AGENTS.update
+list_all, count = _AGENTS.list_all, _AGENTS.count
 
 
 def delete(connection: Connection, agent_id: str) -> None:
@@ -71,7 +53,7 @@ def delete(connection: Connection, agent_id: str) -> None:
     connection.execute(
         "UPDATE event SET turn = NULL WHERE turn IN (SELECT key FROM turn WHERE agent_id = ?)", (agent_id,)
     )
-    _AGENTS.delete(connection, "WHERE id = ?", (agent_id,), f"agent {agent_id}")
+    _AGENTS.delete(connection, agent_id)
     connection.execute("DELETE FROM memory_blocks WHERE agent_id = ?", (agent_id,))
     connection.execute("DELETE FROM archival_entries WHERE agent_id = ?", (agent_id,))
     embeddings.delete_scope(connection, agent_id)

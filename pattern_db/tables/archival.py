@@ -42,7 +42,8 @@ class ArchivalRow:
     content_hash: bytes | None = None
 
 
-_ENTRIES = Table("archival_entries", ArchivalRow, json=("metadata", "tags", "source"))
+_ENTRIES = Table("archival_entries", ArchivalRow, "archival entry {}", json=("metadata", "tags", "source"))
+get = _ENTRIES.get  # of an entry its first chunk, or a later chunk
 
 
 def insert(connection: Connection, row: ArchivalRow) -> None:
@@ -52,15 +53,6 @@ def insert(connection: Connection, row: ArchivalRow) -> None:
         apsw.ConstraintError: the id is in use or the parent is missing (translated to `RowConflict`).
     """
     _ENTRIES.insert(connection, [replace(row, tags=row.tags or None)])
-
-
-def get(connection: Connection, entry_id: str) -> ArchivalRow:
-    """Return the row with this id: an entry's first chunk, or a later chunk.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    return _ENTRIES.one(connection, "WHERE id = ?", (entry_id,), f"archival entry {entry_id}")
 
 
 def contents(connection: Connection, entry_ids: Sequence[str]) -> dict[str, list[str]]:
@@ -103,7 +95,7 @@ def list_for_agent(
 
 def count_rows(connection: Connection, agent_id: str) -> int:
     """Return the number of rows of the agent's archive, with all chunks; reads only the index."""
-    return int(fetch_all(connection, "SELECT count(*) FROM archival_entries WHERE agent_id = ?", (agent_id,))[0][0])
+    return _ENTRIES.count(connection, "WHERE agent_id = ?", (agent_id,))
 
 
 def same(connection: Connection, agent_id: str, content_hash: bytes, now: str) -> ArchivalRow | None:
@@ -195,6 +187,6 @@ def delete(connection: Connection, entry_id: str) -> None:
         RowNotFound: there is none.
     """
     rows = fetch_all(connection, "SELECT id FROM archival_entries WHERE id = ?1 OR parent_entry_id = ?1", (entry_id,))
-    _ENTRIES.delete(connection, "WHERE id = ?", (entry_id,), f"archival entry {entry_id}")
+    _ENTRIES.delete(connection, entry_id)
     for (removed,) in rows:
         embeddings.delete(connection, SearchKind.ARCHIVAL, removed)

@@ -72,21 +72,13 @@ class EventOccurrenceRow:
         return not is_plain or self.title is not None or self.notes is not None
 
 
-_EVENTS = Table("events", CalendarEventRow, json=("exdates", "rdates"), types={"all_day": bool})
+_EVENTS = Table("events", CalendarEventRow, "event {}", json=("exdates", "rdates"), types={"all_day": bool})
+create, count = _EVENTS.create, _EVENTS.count
 _OCCURRENCES = Table(
     "event_occurrences",
     EventOccurrenceRow,
     types={"status": EventOccurrenceStatus, "reminder": OccurrenceStatus},
 )
-
-
-def create(connection: Connection, row: CalendarEventRow) -> None:
-    """Add an event.
-
-    Raises:
-        apsw.ConstraintError: its agent is gone (a `RowConflict` once translated).
-    """
-    _EVENTS.insert(connection, [row])
 
 
 def find(connection: Connection, id_or_title: str) -> tuple[CalendarEventRow, str | None]:
@@ -123,12 +115,6 @@ def _with_due(connection: Connection, rest: str, values: Values = ()) -> list[tu
     return [(_EVENTS.make(row), row[-1]) for row in found]
 
 
-def count(connection: Connection) -> int:
-    """Return how many events there are."""
-    found: int = connection.execute("SELECT count(*) FROM events").get
-    return found
-
-
 def update(connection: Connection, before: CalendarEventRow, row: CalendarEventRow) -> None:
     """Store in what an event differs from what it was; its other fields may have changed in between.
 
@@ -137,7 +123,7 @@ def update(connection: Connection, before: CalendarEventRow, row: CalendarEventR
     """
     stored = zip(_EVENTS.columns.split(", "), _EVENTS.values(before), _EVENTS.values(row), strict=True)
     changes = {column: new for column, old, new in stored if new != old or column == "updated_at"}
-    _EVENTS.change(connection, row.id, changes, f"event {row.id}")
+    _EVENTS.change(connection, row.id, changes)
 
 
 def delete(connection: Connection, event_id: str) -> None:
@@ -146,7 +132,7 @@ def delete(connection: Connection, event_id: str) -> None:
     Raises:
         RowNotFound: there is no such event.
     """
-    _EVENTS.delete(connection, "WHERE id = ?", (event_id,), f"event {event_id}")
+    _EVENTS.delete(connection, event_id)
     timers.delete(connection, TIMER, event_id)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection, NamedTable, fetch_all
+from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.errors import RowNotFound
 
 
@@ -24,8 +24,9 @@ class ConstellationRow:
     next_due_at: str | None = None
 
 
-_CONSTELLATIONS = NamedTable("constellations", ConstellationRow, "constellation {}")
-create = _CONSTELLATIONS.create
+_CONSTELLATIONS = Table("constellations", ConstellationRow, "constellation {}")
+# Tokens that are only for a constellation are deleted with it. The caller deletes its files.
+create, delete = _CONSTELLATIONS.create, _CONSTELLATIONS.delete
 
 
 def find(connection: Connection, id_or_name: str, *, owner_id: str | None = None) -> ConstellationRow:
@@ -58,7 +59,7 @@ def rename(connection: Connection, constellation_id: str, name: str) -> None:
         RowNotFound: there is none.
         apsw.ConstraintError: the owner has another one of that name (translated to `RowConflict`).
     """
-    _CONSTELLATIONS.change(connection, constellation_id, {"name": name}, f"constellation {constellation_id}")
+    _CONSTELLATIONS.change(connection, constellation_id, {"name": name})
 
 
 def give(connection: Connection, owner_id: str, heir_id: str) -> None:
@@ -85,12 +86,3 @@ def set_next_due(connection: Connection, constellation_id: str, next_due_at: str
 def dues(connection: Connection) -> dict[str, str]:
     """Return when constellations have something to do, by id; only those that have."""
     return dict(fetch_all(connection, "SELECT id, next_due_at FROM constellations WHERE next_due_at IS NOT NULL"))
-
-
-def delete(connection: Connection, constellation_id: str) -> None:
-    """Delete it from the registry, with the tokens that are only for it. The caller deletes its files.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    _CONSTELLATIONS.delete(connection, "WHERE id = ?", (constellation_id,), f"constellation {constellation_id}")

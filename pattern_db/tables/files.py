@@ -36,6 +36,7 @@ class FileRow:
 _FILES = Table(
     "folder_files",
     FileRow,
+    "file {}",
     source="folder_files LEFT JOIN file_index ON file_id = id",
     columns={
         "status": "coalesce(status, 'unreadable')",
@@ -102,7 +103,7 @@ def list_in(
 
 def count(connection: Connection, folder_id: str) -> int:
     """Return how many files the folder has."""
-    return int(fetch_all(connection, "SELECT count(*) FROM folder_files WHERE folder_id = ?", (folder_id,))[0][0])
+    return _FILES.count(connection, "WHERE folder_id = ?", (folder_id,))
 
 
 def content(connection: Connection, file_id: str) -> bytes:
@@ -125,4 +126,4 @@ def delete(connection: Connection, file_id: str) -> None:
     """
     for (passage_id,) in fetch_all(connection, "SELECT id FROM file_passages WHERE file_id = ?", (file_id,)):
         embeddings.delete(connection, SearchKind.FILE, passage_id)
-    _FILES.delete(connection, "WHERE id = ?", (file_id,), f"file {file_id}")
+    _FILES.delete(connection, file_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection, NamedTable, Table
+from pattern_db.connection import Connection, Table, require_change
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.tables import embeddings
 
@@ -43,24 +43,9 @@ class AttachedFolder:
     access: FolderAccess
 
 
-_FOLDERS = NamedTable("folders", FolderRow, "folder {!r}", types={"path_type": PathType})
+_FOLDERS = Table("folders", FolderRow, "folder {!r}", order="name, id", types={"path_type": PathType})
 _ATTACHMENTS = Table("folder_attachments", FolderAttachment, types={"access": FolderAccess})
-create, find = _FOLDERS.create, _FOLDERS.find
-
-
-def list_all(connection: Connection) -> list[FolderRow]:
-    """Return all folders, by name."""
-    return _FOLDERS.select(connection, "ORDER BY name, id")
-
-
-def change(connection: Connection, folder_id: str, *, name: str, description: str | None) -> None:
-    """Set a folder's name and description.
-
-    Raises:
-        RowNotFound: there is no such folder.
-        apsw.ConstraintError: the name is in use (translated to `RowConflict`).
-    """
-    _FOLDERS.change(connection, folder_id, {"name": name, "description": description}, f"folder {folder_id}")
+create, find, change, list_all = _FOLDERS.create, _FOLDERS.find, _FOLDERS.change, _FOLDERS.list_all
 
 
 def note_indexed(connection: Connection, folder_id: str, indexed_at: str) -> None:
@@ -83,7 +68,7 @@ def delete(connection: Connection, folder_id: str) -> None:
         RowNotFound: there is no such folder.
     """
     embeddings.delete_scope(connection, folder_id)
-    _FOLDERS.delete(connection, "WHERE id = ?", (folder_id,), f"folder {folder_id}")
+    _FOLDERS.delete(connection, folder_id)
 
 
 def attach(connection: Connection, row: FolderAttachment) -> None:
@@ -101,8 +86,8 @@ def detach(connection: Connection, folder_id: str, agent_id: str) -> None:
     Raises:
         RowNotFound: it was not attached.
     """
-    where = "WHERE folder_id = ? AND agent_id = ?"
-    _ATTACHMENTS.delete(connection, where, (folder_id, agent_id), f"folder {folder_id} attached to {agent_id}")
+    connection.execute("DELETE FROM folder_attachments WHERE folder_id = ? AND agent_id = ?", (folder_id, agent_id))
+    require_change(connection, f"folder {folder_id} attached to {agent_id}")
 
 
 def attachments(connection: Connection, folder_id: str) -> list[FolderAttachment]:

@@ -39,7 +39,8 @@ class Member:
     is_active: bool = True
 
 
-_GROUPS = Table("agent_groups", GroupRow, json=("pattern_config", "state"))
+_GROUPS = Table("agent_groups", GroupRow, "group {}", order="name", json=("pattern_config", "state"))
+create, find, list_all = _GROUPS.create, _GROUPS.find, _GROUPS.list_all
 _MEMBERS = Table(
     "group_members",
     Member,
@@ -47,30 +48,6 @@ _MEMBERS = Table(
     columns={"id": "agents.id", "is_active": "agents.status = 'active'"},
     types={"capabilities": lambda text: tuple(from_json(text)), "is_active": bool},
 )
-
-
-def create(connection: Connection, row: GroupRow) -> None:
-    """Add a group.
-
-    Raises:
-        apsw.ConstraintError: the name is taken (a `RowConflict` once translated).
-    """
-    _GROUPS.insert(connection, [row])
-
-
-def find(connection: Connection, id_or_name: str) -> GroupRow:
-    """Return the group with this id or, if there is none, this name.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    where = "WHERE id = ?1 OR name = ?1 ORDER BY id = ?1 DESC LIMIT 1"
-    return _GROUPS.one(connection, where, (id_or_name,), f"group {id_or_name}")
-
-
-def list_all(connection: Connection) -> list[GroupRow]:
-    """Return all groups, by name."""
-    return _GROUPS.select(connection, "ORDER BY name")
 
 
 def update(connection: Connection, row: GroupRow) -> None:
@@ -87,7 +64,7 @@ def update(connection: Connection, row: GroupRow) -> None:
         "pattern_config": to_json(dict(row.pattern_config)),
         "updated_at": row.updated_at,
     }
-    _GROUPS.change(connection, row.id, changes, f"group {row.id}")
+    _GROUPS.change(connection, row.id, changes)
 
 
 def set_state(connection: Connection, group_id: str, state: Mapping[str, Json]) -> None:
@@ -96,7 +73,7 @@ def set_state(connection: Connection, group_id: str, state: Mapping[str, Json]) 
     Raises:
         RowNotFound: there is no such group.
     """
-    _GROUPS.change(connection, group_id, {"state": to_json(dict(state))}, f"group {group_id}")
+    _GROUPS.change(connection, group_id, {"state": to_json(dict(state))})
 
 
 def delete(connection: Connection, group_id: str) -> None:
@@ -108,7 +85,7 @@ def delete(connection: Connection, group_id: str) -> None:
     connection.execute(
         "UPDATE event SET turn = NULL WHERE turn IN (SELECT key FROM turn WHERE group_id = ?)", (group_id,)
     )
-    _GROUPS.delete(connection, "WHERE id = ?", (group_id,), f"group {group_id}")
+    _GROUPS.delete(connection, group_id)
     connection.execute("DELETE FROM memory_blocks WHERE agent_id = ?", (group_id,))
 
 

@@ -30,7 +30,8 @@ class HandoffRow:
     read_at: str | None = None
 
 
-_NOTES = Table("handoff_notes", HandoffRow)
+_NOTES = Table("handoff_notes", HandoffRow, "note {}")
+delete = _NOTES.delete
 
 
 def add(connection: Connection, row: HandoffRow) -> None:
@@ -49,9 +50,7 @@ def add(connection: Connection, row: HandoffRow) -> None:
 
 def count_unread(connection: Connection, to_agent: str | None) -> int:
     """Return how many unread notes there are for an agent, or with None for any."""
-    where = "WHERE to_agent IS ? AND read_at IS NULL"
-    found: int = connection.execute(f"SELECT count(*) FROM handoff_notes {where}", (to_agent,)).get
-    return found
+    return _NOTES.count(connection, "WHERE to_agent IS ? AND read_at IS NULL", (to_agent,))
 
 
 def page(
@@ -102,12 +101,3 @@ def mark_unread(connection: Connection, turn: int) -> None:
         " AND read_at >= turn.started_at",
         (turn,),
     )
-
-
-def delete(connection: Connection, note_id: str) -> None:
-    """Delete a note.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    _NOTES.delete(connection, "WHERE id = ?", (note_id,), f"note {note_id}")

@@ -10,9 +10,8 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from pattern_db.columns import Json
-from pattern_db.connection import Connection, Table
+from pattern_db.connection import Connection, Table, require_change
 from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Encoding, Permission, SearchKind
-from pattern_db.errors import RowNotFound
 from pattern_db.tables import embeddings
 
 
@@ -198,8 +197,7 @@ def _update(connection: Connection, block_id: str, changes: str, values: Sequenc
         f"UPDATE memory_blocks SET {changes}, updated_at = ? WHERE id = ? AND is_active = 1",
         (*values, updated_at, block_id),
     )
-    if connection.changes() == 0:
-        raise RowNotFound(f"there is no memory block {block_id}")
+    require_change(connection, f"memory block {block_id}")
 
 
 def attach(connection: Connection, row: Attachment) -> None:
@@ -219,8 +217,7 @@ def detach(connection: Connection, block_id: str, agent_id: str) -> None:
         RowNotFound: the block is not shared with this agent.
     """
     connection.execute("DELETE FROM shared_block_agents WHERE block_id = ? AND agent_id = ?", (block_id, agent_id))
-    if connection.changes() == 0:
-        raise RowNotFound(f"block {block_id} is not shared with {agent_id}")
+    require_change(connection, f"block {block_id} shared with {agent_id}")
 
 
 def list_attachments(connection: Connection, block_id: str) -> list[Attachment]:

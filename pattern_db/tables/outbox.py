@@ -32,7 +32,8 @@ class OutboxRow:
     delivered_at: str | None = None
 
 
-_OUTBOX = Table("outbox", OutboxRow, types={"status": DeliveryStatus})
+_OUTBOX = Table("outbox", OutboxRow, "delivery {}", types={"status": DeliveryStatus})
+get, discard = _OUTBOX.get, _OUTBOX.delete
 _FIRST = "SELECT min(next_at) FROM outbox WHERE status = 'pending'"
 
 
@@ -60,15 +61,6 @@ def first_due(connection: Connection) -> str | None:
     return min((one for one in (waiting, timers.first_due(connection)) if one is not None), default=None)
 
 
-def get(connection: Connection, row_id: str) -> OutboxRow:
-    """Return the row with this id.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    return _OUTBOX.one(connection, "WHERE id = ?", (row_id,), f"delivery {row_id}")
-
-
 def newest(
     connection: Connection,
     kinds: str,
@@ -90,8 +82,7 @@ def newest(
 
 def count_pending(connection: Connection) -> int:
     """Return how many rows wait."""
-    found: int = connection.execute("SELECT count(*) FROM outbox WHERE status = 'pending'").get
-    return found
+    return _OUTBOX.count(connection, "WHERE status = 'pending'")
 
 
 def delivered(connection: Connection, row: OutboxRow, now: str) -> None:
@@ -119,15 +110,6 @@ def failed(connection: Connection, row: OutboxRow, error: str, next_at: str | No
     )
     if next_at is None:
         _trim(connection, row.target, DeliveryStatus.DEAD)
-
-
-def discard(connection: Connection, row_id: str) -> None:
-    """Delete a row.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    _OUTBOX.delete(connection, "WHERE id = ?", (row_id,), f"delivery {row_id}")
 
 
 def pause_all(connection: Connection, why: str) -> None:

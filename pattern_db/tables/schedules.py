@@ -65,17 +65,9 @@ class Changes(NamedTuple):
     tasks: int
 
 
-_SCHEDULES = Table("schedule", ScheduleRow, json=("plan", "seen"), types={"status": ScheduleStatus})
+_SCHEDULES = Table("schedule", ScheduleRow, "schedule {}", json=("plan", "seen"), types={"status": ScheduleStatus})
+create, update, count = _SCHEDULES.create, _SCHEDULES.update, _SCHEDULES.count
 _OCCURRENCES = Table("schedule_occurrence", OccurrenceRow, types={"status": OccurrenceStatus})
-
-
-def create(connection: Connection, row: ScheduleRow) -> None:
-    """Add a schedule.
-
-    Raises:
-        apsw.ConstraintError: the name is taken, or its target is gone (a `RowConflict` once translated).
-    """
-    _SCHEDULES.insert(connection, [row])
 
 
 def find(connection: Connection, id_or_name: str) -> tuple[ScheduleRow, str | None]:
@@ -99,22 +91,6 @@ def _with_due(connection: Connection, rest: str, values: Values = ()) -> list[tu
     due_at = f"(SELECT due_at FROM timer WHERE kind = '{TIMER}' AND ref = schedule.id)"
     found = fetch_all(connection, f"SELECT {_SCHEDULES.columns}, {due_at} FROM schedule {rest}", values)
     return [(_SCHEDULES.make(row), row[-1]) for row in found]
-
-
-def count(connection: Connection) -> int:
-    """Return how many schedules there are."""
-    found: int = connection.execute("SELECT count(*) FROM schedule").get
-    return found
-
-
-def update(connection: Connection, row: ScheduleRow) -> None:
-    """Replace everything but the id and `created_at`.
-
-    Raises:
-        RowNotFound: there is no such schedule.
-        apsw.ConstraintError: the name is taken (a `RowConflict` once translated).
-    """
-    _SCHEDULES.update(connection, row, f"schedule {row.id}")
 
 
 def pause_all(connection: Connection) -> None:
@@ -155,7 +131,7 @@ def delete(connection: Connection, schedule_id: str) -> None:
     Raises:
         RowNotFound: there is no such schedule.
     """
-    _SCHEDULES.delete(connection, "WHERE id = ?", (schedule_id,), f"schedule {schedule_id}")
+    _SCHEDULES.delete(connection, schedule_id)
     timers.delete(connection, TIMER, schedule_id)
 
 

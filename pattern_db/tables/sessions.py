@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pattern_db.columns import to_json
-from pattern_db.connection import Connection, Table, Value, fetch_all
+from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import SearchKind
 from pattern_db.errors import RowNotFound
 from pattern_db.tables import embeddings, messages, summaries
@@ -36,7 +36,8 @@ class SessionRow:
 
 
 _LAST_SAID = "(SELECT created_at FROM messages WHERE session_id = sessions.id ORDER BY position DESC LIMIT 1)"
-_SESSIONS = Table("sessions", SessionRow, columns={"said_at": _LAST_SAID}, types={"is_archived": bool})
+_SESSIONS = Table("sessions", SessionRow, "session {}", columns={"said_at": _LAST_SAID}, types={"is_archived": bool})
+change = _SESSIONS.change
 
 
 def create(connection: Connection, owner_id: str, row: SessionRow) -> None:
@@ -91,25 +92,13 @@ def newest(
 
 def count(connection: Connection, owner_id: str) -> int:
     """Return how many sessions an agent or a group has."""
-    found: int = connection.execute(
-        "SELECT count(*) FROM sessions WHERE coalesce(agent_id, group_id) = ?", (owner_id,)
-    ).get
-    return found
+    return _SESSIONS.count(connection, "WHERE coalesce(agent_id, group_id) = ?", (owner_id,))
 
 
 def has_forks(connection: Connection, session_id: str) -> bool:
     """Return whether sessions were forked from this one."""
     found = connection.execute("SELECT 1 FROM sessions WHERE parent_id = ? LIMIT 1", (session_id,))
     return found.fetchone() is not None
-
-
-def change(connection: Connection, session_id: str, changes: Mapping[str, Value]) -> None:
-    """Store values, by column.
-
-    Raises:
-        RowNotFound: there is no such session.
-    """
-    _SESSIONS.change(connection, session_id, changes, f"session {session_id}")
 
 
 def share(connection: Connection, parent: SessionRow, fork_id: str, position: str) -> None:
@@ -152,4 +141,4 @@ def delete(connection: Connection, row: SessionRow) -> None:
     own = "SELECT key FROM turn WHERE group_id = ? AND session_id = ?"
     connection.execute(f"UPDATE event SET turn = NULL WHERE turn IN ({own})", (row.group_id, row.id))
     connection.execute(f"DELETE FROM turn WHERE key IN ({own})", (row.group_id, row.id))
-    _SESSIONS.delete(connection, "WHERE id = ?", (row.id,), f"session {row.id}")
+    _SESSIONS.delete(connection, row.id)

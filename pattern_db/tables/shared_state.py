@@ -22,7 +22,8 @@ class SharedValue:
     updated_by: str | None
 
 
-_VALUES = Table("coordination_state", SharedValue, json=("value",))
+_VALUES = Table("coordination_state", SharedValue, "key {}", key="key", json=("value",))
+count = _VALUES.count
 
 
 def find(connection: Connection, key: str) -> SharedValue | None:
@@ -33,12 +34,6 @@ def find(connection: Connection, key: str) -> SharedValue | None:
 def page(connection: Connection, limit: int, after: str | None = None) -> list[SharedValue]:
     """Return values by key; only those after a key, if given."""
     return _VALUES.select(connection, "WHERE key > ? ORDER BY key LIMIT ?", (after or "", limit))
-
-
-def count(connection: Connection) -> int:
-    """Return how many keys there are."""
-    found: int = connection.execute("SELECT count(*) FROM coordination_state").get
-    return found
 
 
 def versions(connection: Connection, key: str) -> tuple[int, int]:
@@ -67,5 +62,5 @@ def delete(connection: Connection, key: str) -> None:
         RowNotFound: there is none.
     """
     deleted = max(versions(connection, key)[0], int(meta.get(connection, _DELETED) or 0))
-    _VALUES.delete(connection, "WHERE key = ?", (key,), f"key {key}")
+    _VALUES.delete(connection, key)
     meta.put(connection, _DELETED, str(deleted))

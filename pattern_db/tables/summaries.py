@@ -52,6 +52,7 @@ class Chain:
 
 
 _SUMMARIES = Table("archive_summaries", SummaryRow, types={"is_stub": bool})
+insert = _SUMMARIES.create
 _OWN = "agent_id = ?1 AND session_id IS ?2"
 _IN_SESSION = (  # a fork's are also those of the conversation that it began as
     "agent_id = ?1 AND (session_id = ?2 OR id IN (WITH RECURSIVE shared(id) AS (SELECT summary_id FROM sessions"
@@ -62,15 +63,6 @@ _IN_SESSION = (  # a fork's are also those of the conversation that it began as
 
 def _of(session_id: str | None) -> str:
     return _OWN if session_id is None else _IN_SESSION
-
-
-def insert(connection: Connection, row: SummaryRow) -> None:
-    """Add a summary.
-
-    Raises:
-        apsw.ConstraintError: the agent or the previous summary is missing (translated to `RowConflict`).
-    """
-    _SUMMARIES.insert(connection, [row])
 
 
 def newest(

@@ -53,8 +53,13 @@ class TaskRow:
 
 
 _TASKS = Table(
-    "tasks", TaskRow, json=("tags",), types={"status": TaskStatus, "priority": lambda rank: _PRIORITIES[rank]}
+    "tasks",
+    TaskRow,
+    "task {}",
+    json=("tags",),
+    types={"status": TaskStatus, "priority": lambda rank: _PRIORITIES[rank]},
 )
+get = _TASKS.get
 _OWNER = f"coalesce(agent_id, '{CONSTELLATION_OWNER}')"
 _RANK = "-priority, coalesce(due_at, '~'), row"  # '~' is greater than all digits
 
@@ -72,7 +77,7 @@ def create(connection: Connection, rows: Sequence[TaskRow]) -> None:
         _check_place(connection, row.id, row.parent_task_id)
         connection.execute(f"INSERT INTO tasks ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
         _set_timer(connection, row.id)
-    if connection.execute("SELECT count(*) FROM tasks").get > TASKS_MAX:
+    if _TASKS.count(connection) > TASKS_MAX:
         raise RowConflict(f"a constellation has at most {TASKS_MAX} tasks; delete some that are done")
 
 
@@ -85,7 +90,7 @@ def update(connection: Connection, task_id: str, changes: Mapping[str, Any]) -> 
     """
     if "parent_task_id" in changes:
         _check_place(connection, task_id, changes["parent_task_id"])
-    _TASKS.change(connection, task_id, _stored(changes), f"task {task_id}")
+    _TASKS.change(connection, task_id, _stored(changes))
     _set_timer(connection, task_id)
 
 
@@ -150,19 +155,10 @@ def delete(connection: Connection, task_id: str) -> None:
         RowNotFound: there is no such task.
     """
     gone = _below(connection, task_id)
-    _TASKS.delete(connection, "WHERE id = ?", (task_id,), f"task {task_id}")
+    _TASKS.delete(connection, task_id)
     for ref, _depth in gone:
         timers.delete(connection, TIMER, ref)
         embeddings.delete(connection, SearchKind.TASK, ref)
-
-
-def get(connection: Connection, task_id: str) -> TaskRow:
-    """Return the task.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    return _TASKS.one(connection, "WHERE id = ?", (task_id,), f"task {task_id}")
 
 
 def title_of(connection: Connection, task_id: str) -> str | None:

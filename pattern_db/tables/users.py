@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pattern_db.columns import from_json
-from pattern_db.connection import Connection, NamedTable, Table
-from pattern_db.errors import RowNotFound
+from pattern_db.connection import Connection, Table, require_change
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +26,10 @@ class UserRow:
     disabled_at: str | None = None
 
 
-_USERS = NamedTable("users", UserRow, "user {}", name_in="username", types={"is_admin": bool})
+_USERS = Table("users", UserRow, "user {}", name_in="username", order="username", types={"is_admin": bool})
 create, get, find = _USERS.create, _USERS.get, _USERS.find  # a name in any case
-
-
-def list_all(connection: Connection) -> list[UserRow]:
-    """Return all users, by name."""
-    return _USERS.select(connection, "ORDER BY username")
-
-
-def update(connection: Connection, row: UserRow) -> None:
-    """Store all fields of a user but `created_at`.
-
-    Raises:
-        RowNotFound: there is no such user.
-        apsw.ConstraintError: the name or address is another user's (translated to `RowConflict`).
-    """
-    _USERS.update(connection, row, f"user {row.id}")
-
-
-def delete(connection: Connection, user_id: str) -> None:
-    """Delete a user with tokens and identities.
-
-    Raises:
-        RowNotFound: there is no such user.
-        apsw.ConstraintError: they own constellations (translated to `RowConflict`).
-    """
-    _USERS.delete(connection, "WHERE id = ?", (user_id,), f"user {user_id}")
+# With a user, tokens and identities are deleted; one who owns constellations is not.
+list_all, update, delete = _USERS.list_all, _USERS.update, _USERS.delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +87,7 @@ def revoke_token(connection: Connection, token_id: str, revoked_at: str) -> None
         RowNotFound: there is none.
     """
     connection.execute("UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (revoked_at, token_id))
-    if connection.changes() == 0:
-        raise RowNotFound(f"there is no token {token_id}")
+    require_change(connection, f"token {token_id}")
 
 
 def touch_token(connection: Connection, token_id: str, last_used_at: str) -> None:

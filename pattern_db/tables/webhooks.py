@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection, NamedTable
+from pattern_db.connection import Connection, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,8 @@ class WebhookRow:
     created_at: str
 
 
-_WEBHOOKS = NamedTable("webhook", WebhookRow, "webhook {!r}", json=("events",))
-create, find = _WEBHOOKS.create, _WEBHOOKS.find
-
-
-def list_all(connection: Connection) -> list[WebhookRow]:
-    """Return all webhooks, by name."""
-    return _WEBHOOKS.select(connection, "ORDER BY name, id")
+_WEBHOOKS = Table("webhook", WebhookRow, "webhook {!r}", order="name, id", json=("events",))
+create, find, list_all = _WEBHOOKS.create, _WEBHOOKS.find, _WEBHOOKS.list_all
 
 
 def pass_on(connection: Connection, seq: int) -> None:
@@ -44,5 +39,5 @@ def delete(connection: Connection, webhook_id: str) -> None:
     Raises:
         RowNotFound: there is no such webhook.
     """
-    _WEBHOOKS.delete(connection, "WHERE id = ?", (webhook_id,), f"webhook {webhook_id}")
+    _WEBHOOKS.delete(connection, webhook_id)
     connection.execute("DELETE FROM outbox WHERE target = 'webhook:' || ?", (webhook_id,))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup
+from pattern_server.cli.command import Home, PlainGroup, json_of
 from pattern_server.cli.names import Named
 from pattern_server.cli.output import Output, cut, in_line, when
 
@@ -110,18 +110,8 @@ async def approve(
     if seconds is not None:
         body["seconds"] = seconds
     if arguments is not None:
-        body["arguments"] = _object(arguments)
+        body["arguments"] = json_of("--arguments", arguments)
     await _answer(home, output, id_, body)
-
-
-def _object(text: str) -> Json:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise click.BadParameter(f"no JSON: {error}", param_hint="--arguments") from None
-    if not isinstance(value, dict):
-        raise click.BadParameter("must be a JSON object", param_hint="--arguments")
-    return value
 
 
 @approvals.add("deny", 'apr_01k --reason "Too expensive."')

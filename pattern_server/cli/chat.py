@@ -25,7 +25,7 @@ from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.chat_screen import Lines, Screen, answer_of, ended, question_lines, typed_text
 from pattern_server.cli.client import Events, Json, ServerEvent, ServerFailed, ServerUnreachable
 from pattern_server.cli.command import ExitCode, Home, hosting, piped
-from pattern_server.cli.names import SESSION
+from pattern_server.cli.names import ONLY_AGENT, SESSION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import user_state_dir
 
@@ -94,7 +94,7 @@ async def chat(
     is_terminal = sys.stdin.isatty() and not output.is_json
     if agent is not None and group is not None:
         raise click.UsageError("Choose an agent or a group: --agent and --group exclude each other.")
-    name = group or agent or await _only_agent(home)
+    name = group or agent or await ONLY_AGENT.only(home.api, {"constellation": home.name})
     talk = Talk(home, output, name, policy, _asker(output) if is_terminal else None)
     talk.kind = "agents" if group is None else "groups"
     if session is not None:
@@ -117,16 +117,6 @@ def _asker(output: Output) -> Ask:
         return await trio.to_thread.run_sync(partial(output.ask, question), abandon_on_cancel=True)
 
     return ask
-
-
-async def _only_agent(home: Home) -> str:
-    agents = await home.pages("agents")
-    awake = [agent["name"] for agent in agents if agent["status"] != "archived"]
-    if len(awake) == 1:
-        return str(awake[0])
-    if not awake:
-        raise InvalidInput(f"{home.name} has no agent yet: pattern agent create NAME -c {home.name}")
-    raise InvalidInput(f"{home.name} has several agents; name one with --agent: {', '.join(sorted(awake))}")
 
 
 async def _in_lines(talk: Talk) -> ExitCode:

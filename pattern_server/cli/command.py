@@ -200,18 +200,6 @@ class PlainGroup(click.Group):
             formatter.write_dl([(name, " ".join(words.split())) for name, words in helps.items()])
 
 
-async def chosen(config: Config) -> str:
-    """Return the constellation of a command that names none, and opens the API itself.
-
-    Raises:
-        NotFound: there is none.
-        click.UsageError: there are several.
-    """
-    with unwrapped():
-        async with open_api(config) as api:
-            return config.default_constellation or await ONLY_CONSTELLATION.only(api, {})
-
-
 @contextmanager
 def unwrapped() -> Iterator[None]:
     """Let the only error of the block out as it is: nurseries within would wrap it in groups."""

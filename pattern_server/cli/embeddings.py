@@ -123,9 +123,9 @@ async def _act(
             if wait:
                 state = await _until_done(api, output, name)
             results.append({"constellation": name, **state})
-            if what == "switch" and state["building"] is None:  # cancelled, or complete already
-                done = f"search uses {_model(state['active'])}"
-            output.say(f"{name}: {state['done']} of {state['total']} texts" if wait else f"{name}: {done}")
+            is_over = what == "switch" and state["building"] is None  # cancelled, or complete already
+            told = f"search uses {_model(state['active'])}" if is_over else done
+            output.say(f"{name}: {state['done']} of {state['total']} texts" if wait else f"{name}: {told}")
         except ServerFailed as error:
             if not is_all:
                 raise

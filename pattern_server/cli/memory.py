@@ -24,7 +24,6 @@ from pattern_server.cli.command import (
     Home,
     PlainGroup,
     agent_option,
-    chosen,
     constellation_option,
     in_constellation,
     json_of,
@@ -52,7 +51,6 @@ PLOT_CHARS = 40
 TYPES = click.Choice([kind.value for kind in BlockType])
 PERMISSIONS = click.Choice([permission.value for permission in Permission])
 LENT_PERMISSIONS = click.Choice(["read_only", "append", "read_write"])
-INTERVAL_S = 30.0
 
 _VERSION = click.IntRange(min=0)
 _limit_option = click.option(
@@ -232,6 +230,7 @@ async def _changed(kept: MemoryOf, label: str, body_of: Callable[[Json], Json]) 
 @click.option("--type", "block_type", type=TYPES, help="core is always shown; archival is only found by search.")
 @click.option("--permission", type=PERMISSIONS, help="What agents may do with it.")
 @_limit_option
+@click.option("--pinned/--unpinned", default=None, help="Always show a working block, or only when it is needed.")
 async def settings(kept: MemoryOf, output: Output, label: str, new_label: str | None, **given: Any) -> None:
     """Change the settings of the block LABEL; its content is not changed."""
     body = {name: value for name, value in {"label": new_label, **given}.items() if value is not None}
@@ -239,20 +238,6 @@ async def settings(kept: MemoryOf, output: Output, label: str, new_label: str | 
         raise click.UsageError("No setting was given. Use one of the options below --help.")
     block = await kept.call("PATCH", label, body=body)
     output.result(block, f"Changed {block['label']}: {', '.join(body)}.")
-
-
-@memory.add("pin", "plans -a ada", runs=about_memory)
-@click.argument("label", type=LABEL)
-async def pin(kept: MemoryOf, output: Output, label: str) -> None:
-    """Always show the working block LABEL to the agent."""
-    output.result(await kept.call("PATCH", label, body={"pinned": True}), f"Pinned {label}.")
-
-
-@memory.add("unpin", "plans -a ada", runs=about_memory)
-@click.argument("label", type=LABEL)
-async def unpin(kept: MemoryOf, output: Output, label: str) -> None:
-    """Show the working block LABEL only when it is needed."""
-    output.result(await kept.call("PATCH", label, body={"pinned": False}), f"Unpinned {label}.")
 
 
 @memory.add("delete", "plans -a ada", runs=about_memory)
@@ -397,10 +382,6 @@ async def unshare(kept: MemoryOf, output: Output, label: str, from_agent: str) -
 @click.option("--everyone", is_flag=True, help="With --agent: also the blocks of the constellation.")
 @click.option("--once", is_flag=True, help="Synchronise once, and exit.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-@click.option("--delete", "deletes", is_flag=True, help="Delete the block of a file that is deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask about --delete.")
-@click.option("--interval", type=click.FloatRange(1, 3600), default=INTERVAL_S, show_default=True, metavar="SECONDS",
-              help="How often to check everything, besides reacting to changes.")  # fmt: skip
 def sync(
     config: Config,
     output: Output,
@@ -410,9 +391,6 @@ def sync(
     everyone: bool,
     once: bool,
     dry_run: bool,
-    deletes: bool,
-    yes: bool,
-    interval: float,
 ) -> ExitCode:
     """Keep the memory of a constellation in DIR as files: Markdown for texts, JSON for the rest.
 
@@ -420,16 +398,9 @@ def sync(
     again; a new Markdown file in an agent's folder becomes a block. A change that cannot be stored is left in place,
     with the reason in a file next to it. It runs until Ctrl-C; exit code 3 means that something needs your attention.
     """
-    if deletes and not dry_run:
-        output.confirm(f"Delete the block of every file that is deleted in {folder}?", yes=yes)
     # Late: it imports the code that merges documents, which no other command here needs.
     mirror = import_module("pattern_server.cli.mirror.sync")
-    wanted = mirror.SyncWanted(
-        root=folder,
-        constellation=constellation or trio.run(chosen, config),
-        agents=(*agents, EVERYONE) if everyone else agents,
-        rules=mirror.Rules(deletes=deletes, is_dry=dry_run),
-        interval_s=interval,
-    )
-    code: ExitCode = trio.run(mirror.once if once or dry_run else mirror.until_stopped, config, output, wanted)
+    work = partial(mirror.once, is_dry=dry_run) if once or dry_run else mirror.until_stopped
+    wanted = (*agents, EVERYONE) if everyone else agents
+    code: ExitCode = trio.run(work, config, output, folder, constellation, wanted)
     return code

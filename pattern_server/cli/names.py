@@ -89,7 +89,8 @@ class Named(click.ParamType[str]):
         names = sorted(row[self.field] for row in await self.rows(api, given) if row.get("status") != "archived")
         noun, option = ("agent", "-a") if "agents" in self.listed else ("constellation", "-c")
         if not names:
-            raise NotFound(f"There is no {noun} yet. Create one: pattern {noun} create NAME")
+            where = f" -c {given['constellation']}" if noun == "agent" else ""
+            raise NotFound(f"There is no {noun} yet. Create one: pattern {noun} create NAME{where}")
         if len(names) > 1:
             raise click.UsageError(f"There are several {noun}s. Name one with {option}: {', '.join(names)}")
         return str(names[0])

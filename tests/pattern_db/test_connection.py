@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 import pytest
 
 from pattern_db import connection as opening
+from pattern_db.columns import from_json
 from pattern_db.connection import (
     Connection,
+    Table,
     fetch_all,
     is_alone,
     open_connection,
     open_immutable,
     open_in_memory,
+    require_change,
     transaction,
 )
 from pattern_db.errors import Corrupt, IOFailed, RowNotFound
@@ -96,6 +100,45 @@ def test_what_is_no_database(tmp_path: Path) -> None:
             opened(path)
     with pytest.raises(IOFailed):
         open_connection(tmp_path / "missing" / "a.db", create=True)
+
+
+@dataclass(frozen=True)
+class _Note:
+    id: str
+    name: str
+    tags: tuple[str, ...]
+    created_at: str = "then"
+
+
+def test_a_table_finds_changes_and_counts_rows_by_key_and_refuses_what_is_missing() -> None:
+    db = open_in_memory()
+    db.execute("CREATE TABLE notes (id TEXT PRIMARY KEY, name TEXT, tags TEXT, created_at TEXT)")
+    notes = Table(
+        "notes", _Note, "note {!r}", order="name", json=("tags",), types={"tags": lambda text: tuple(from_json(text))}
+    )
+    for key, name in (("n1", "second"), ("n2", "first"), ("second", "third")):
+        notes.create(db, _Note(key, name, ("a",)))
+    assert [row.id for row in notes.list_all(db)] == ["n2", "n1", "second"]
+    assert (notes.get(db, "n1").name, notes.find(db, "first").id) == ("second", "n2")
+    assert notes.find(db, "second").id == "second", "an id goes before a name"
+    assert (notes.count(db), notes.count(db, "WHERE name > ?", ("first",))) == (3, 2)
+    notes.update(db, _Note("n1", "other", (), created_at="now"))
+    assert notes.get(db, "n1") == _Note("n1", "other", (), created_at="then")
+    notes.delete(db, "n1")
+    for refused in (
+        lambda: notes.get(db, "n1"),
+        lambda: notes.find(db, "other"),
+        lambda: notes.update(db, _Note("n1", "", ())),
+        lambda: notes.change(db, "n1", {"name": ""}),
+        lambda: notes.delete(db, "n1"),
+    ):
+        with pytest.raises(RowNotFound, match=r"there is no note '(n1|other)'"):
+            refused()
+    assert notes.count(db) == 2
+    with pytest.raises(RowNotFound, match="there is no loan"):
+        db.execute("DELETE FROM notes WHERE id = 'n1'")
+        require_change(db, "loan")
+    db.close()
 
 
 def test_an_immutable_file_is_opened_without_a_trace(tmp_path: Path) -> None:

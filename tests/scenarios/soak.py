@@ -201,7 +201,7 @@ async def soaked(folder: Path, minutes: float, seed: int) -> Soak:
     soak, chance = Soak(), random.Random(seed)
     async with running(folder) as server:
         await make(server, soak)
-        mirror = ["memory", "sync", str(folder / "mirror"), "-c", "c0", "--interval", "1", "--data-dir", str(folder)]
+        mirror = ["memory", "sync", str(folder / "mirror"), "-c", "c0", "--data-dir", str(folder)]
         with trio.move_on_after(60 * minutes):
             async with trio.open_nursery() as nursery:
                 command = [sys.executable, "-m", "pattern_server", *mirror]

@@ -8,14 +8,11 @@ written again, a text that cannot be merged is set aside, a block that is gone l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
 
-from pattern_server.cli.mirror.content import Form, like
-
-Merge = Callable[[Form, str, str, str], str]
+from pattern_server.cli.mirror.content import Form, like, merged
 
 SHRINK_CHARS = 200  # losing this much of a text, and more than half of it, is worth a remark
 
@@ -27,12 +24,11 @@ class Do(StrEnum):
     REMEMBER = "remember"  # both sides say the same: only the state changes
     WRITE = "write"  # the block's text into the file
     PUSH = "push"  # a text into the block
-    DELETE = "delete"  # the block, because its file was deleted and that is what was asked for
     ASIDE = "aside"  # keep the file's text under another name, then write the block's
     RETIRE = "retire"  # the block is gone: move its file out of sight
     FORGET = "forget"  # neither side has it now
     REFUSE = "refuse"  # the file stays as it is, and the reason is shown
-    ASK = "ask"  # the block's past must be read first: see `resolved` and `recognised`
+    ASK = "ask"  # the block's past must be read first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +64,21 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remote:
-    """A block as the server shows it; `locked` says why a person's file must not change it, if so."""
+class Block:
+    """A block of an agent, or of the constellation, as the server shows it.
 
+    `locked` says why a person's file must not change it, if so; `damaged` what is wrong if it cannot be opened.
+    """
+
+    id: str
+    agent_id: str
+    agent: str  # its name
+    label: str
     form: Form
     version: int
     text: str
     locked: str | None = None
+    damaged: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +94,8 @@ class Action:
 NOTHING = Action(do=Do.NOTHING)
 
 
-def decide(known: Known | None, local: Local, remote: Remote | None, *, merge: Merge, deletes: bool = False) -> Action:
-    """Return the next step for a file and its block. `deletes`: a deleted file takes its block with it.
+def decide(known: Known | None, local: Local, remote: Block | None) -> Action:
+    """Return the next step for a file and its block.
 
     After every step but NOTHING, REFUSE and FORGET, ask again with what is the case then.
     """
@@ -102,8 +106,6 @@ def decide(known: Known | None, local: Local, remote: Remote | None, *, merge: M
     if known is None or remote.version < known.version:  # the second: the server was restored from a backup
         return _first_meeting(local, remote)
     if local.text is None and local.problem is None:
-        if deletes and remote.version == known.version and remote.locked is None:
-            return Action(do=Do.DELETE)
         return _written(remote, "", "the file was deleted; restored, because the block still exists")
     if local.problem is not None:
         return Action(do=Do.REFUSE, note=local.problem)
@@ -113,7 +115,7 @@ def decide(known: Known | None, local: Local, remote: Remote | None, *, merge: M
         return _written(remote, local.text or "", note)
     if text == known.text:
         return _without_changes(known, local.text or "", remote)
-    return _with_changes(known, local.text or "", text, remote, merge)
+    return _with_changes(known, local.text or "", text, remote)
 
 
 def _without_block(known: Known, local: Local) -> Action:
@@ -127,7 +129,7 @@ def _without_block(known: Known, local: Local) -> Action:
     return Action(do=Do.ASIDE, local=local.text, note="the block was deleted while you edited its file")
 
 
-def _first_meeting(local: Local, remote: Remote) -> Action:
+def _first_meeting(local: Local, remote: Block) -> Action:
     if local.problem is not None:
         return Action(do=Do.REFUSE, note=local.problem)
     if local.text is None:
@@ -140,26 +142,26 @@ def _first_meeting(local: Local, remote: Remote) -> Action:
     return Action(do=Do.ASK, local=local.text)
 
 
-def _without_changes(known: Known, local: str, remote: Remote) -> Action:
+def _without_changes(known: Known, local: str, remote: Block) -> Action:
     if remote.text != known.text:
         return _written(remote, local, "")
     return NOTHING if remote.version == known.version else Action(do=Do.REMEMBER, text=known.text, local=local)
 
 
-def _with_changes(known: Known, local: str, text: str, remote: Remote, merge: Merge) -> Action:
+def _with_changes(known: Known, local: str, text: str, remote: Block) -> Action:
     if text == remote.text:
         return Action(do=Do.REMEMBER, text=text, local=local)
     if remote.locked is not None:
         return Action(do=Do.ASIDE, local=local, note=remote.locked)
     if remote.text == known.text:
         return Action(do=Do.PUSH, text=text, local=text, note=_shrunk(known.text, text))
-    both = merge(remote.form, known.text, text, remote.text)
+    both = merged(remote.form, known.text, text, remote.text)
     if both == remote.text:  # others made the same changes
         return _written(remote, local, "")
     return Action(do=Do.PUSH, text=both, local=text, note="merged with what others changed")
 
 
-def _written(remote: Remote, local: str, note: str) -> Action:
+def _written(remote: Block, local: str, note: str) -> Action:
     return Action(do=Do.WRITE, text=remote.text, local=local, note=note)
 
 
@@ -205,14 +207,6 @@ def resolved(known: Known, next_text: str | None, *, now_version: int) -> Known:
     if next_text is None or next_text != known.sent.text or now_version <= known.sent.version:
         return replace(known, sent=None)
     return replace(known, sent=None, incoming=None, version=known.sent.version + 1, text=known.sent.local)
-
-
-def recognised(block_id: str, path: str, local: str, past: tuple[tuple[int, str], ...]) -> Known | None:
-    """Return the state that was lost, if the file's text is one that the block once had; `past` is newest first."""
-    for version, text in past:
-        if like(local, text) == text:
-            return Known(block_id=block_id, path=path, version=version, text=text)
-    return None
 
 
 def _likeness(text: str, other: str) -> float:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import trio
 
-from pattern_server.cli.client import Api, ServerFailed, ServerUnreachable, connection, open_api, running_server
+from pattern_server.cli.client import Api, Json, ServerFailed, ServerUnreachable, open_api, running_server
 from pattern_server.cli.command import ExitCode, Home, unwrapped
 from pattern_server.cli.mirror.disk import OWN
 from pattern_server.cli.mirror.plan import Do
-from pattern_server.cli.mirror.remote import Memory
-from pattern_server.cli.mirror.rounds import SETTLE_S, Mirror, MirrorEvent, Rules, is_passing, opened
+from pattern_server.cli.mirror.rounds import SETTLE_S, Mirror, MirrorEvent, is_passing, opened
+from pattern_server.cli.names import ONLY_CONSTELLATION
 from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
 
 GATHER_MS = 100  # saves that come within this are one
 STOP_LOOK_MS = 500  # how long the watching thread may continue after it was asked to stop
 RETRY_S = 1.0
+INTERVAL_S = 30.0  # everything is checked so often, besides reacting to changes
 POLL_S = 1.0  # where the system cannot watch the folder
 EVENT_NUMBER_MAX = 2**40  # no constellation reaches it; the refusal of it names the newest
 
@@ -107,30 +108,34 @@ RETRY_MAX_S = 15.0
 
 _SIGNS = {
     **dict.fromkeys((Do.WRITE, Do.RETIRE), "←"),
-    **dict.fromkeys((Do.PUSH, Do.DELETE), "→"),
+    Do.PUSH: "→",
     **dict.fromkeys((Do.REMEMBER, Do.FORGET), "·"),
     **dict.fromkeys((Do.ASIDE, Do.REFUSE), "!"),
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncWanted:
-    """What to mirror where: the constellation and the agents by name or id (none: all of them)."""
+async def once(
+    config: Config, output: Output, root: Path, constellation: str | None, agents: Sequence[str], *, is_dry: bool
+) -> ExitCode:
+    """Bring a folder and the blocks of these agents (none: of all) together once; 3 if something waits for a person.
 
-    root: Path
-    constellation: str
-    agents: tuple[str, ...]
-    rules: Rules
-    interval_s: float
-
-
-async def once(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
-    """Bring both sides together once; 3 if something waits for a person."""
+    Rounds are made until no file changes.
+    """
     reported: list[MirrorEvent] = []
     with unwrapped():
         async with open_api(config) as api:
-            skipped = await bring_together(api, wanted, reported.append)
-    output.data({"events": [asdict(event) for event in reported], "skipped": list(skipped)})
+            found = await _found(api, config, constellation)
+            home = Home(api, found["id"])
+            with opened(root, found["id"], reported.append, is_dry=is_dry) as mirror:
+                deadline = trio.current_time() + ONCE_PATIENCE_S
+                await mirror.round(home, agents)
+                while mirror.is_unsettled and not is_dry and trio.current_time() <= deadline:
+                    await trio.sleep(SETTLE_S)
+                    await mirror.round(home, agents)
+    skipped = sorted(mirror.skipped)
+    if mirror.is_unsettled and not is_dry:
+        skipped.append("(files that are being changed all the time)")
+    output.data({"events": [asdict(event) for event in reported], "skipped": skipped})
     for event in reported:
         _show(output, event)
     if not reported:
@@ -138,40 +143,37 @@ async def once(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
     return SKIPPED if skipped else DONE
 
 
-async def bring_together(api: Api, wanted: SyncWanted, tell: Callable[[MirrorEvent], None]) -> Sequence[str]:
-    """Make rounds until no file changes; return the paths that wait for a person.
+async def until_stopped(
+    config: Config, output: Output, root: Path, constellation: str | None, agents: Sequence[str]
+) -> ExitCode:
+    """Mirror through whatever server runs on the data directory, across its restarts, until a signal.
 
     Raises:
-        ServerFailed: the server refused, or knows no such agent.
-        ServerUnreachable: it did not answer.
+        ServerUnreachable: no server runs at the start.
+        ServerFailed: the constellation or an agent is not known, or the first round was refused.
         Conflict: the folder is in use, or mirrors another constellation.
-        OSError: the disk failed.
     """
-    found = await api.get("constellations", wanted.constellation)
-    memory = Memory(Home(api, found["id"]))
-    with opened(wanted.root, found["id"], wanted.rules, tell) as mirror:
-        deadline = trio.current_time() + ONCE_PATIENCE_S
-        while True:
-            outcome = await mirror.round(memory, wanted.agents)
-            if not outcome.is_unsettled or wanted.rules.is_dry:
-                return outcome.skipped
-            if trio.current_time() > deadline:
-                return [*outcome.skipped, "(files that are being changed all the time)"]
-            await trio.sleep(SETTLE_S)
-
-
-async def until_stopped(config: Config, output: Output, wanted: SyncWanted) -> ExitCode:
-    """Mirror until a signal; raise what prevents it from the start."""
     if running_server(config.data_dir) is None:
         raise ServerUnreachable(
             "No server runs on this data directory. Start `pattern serve`, or add --once to synchronise once"
         )
+    bell = Bell()
     with unwrapped():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_on_signal, nursery.cancel_scope)
-            await keep(config, output, wanted)
+        async with open_api(config) as api:
+            found = await _found(api, config, constellation)
+            with opened(root, found["id"], partial(_show, output)) as mirror:
+                output.note(f"Mirroring the memory of {found['name']} in {root}. Stop with Ctrl-C.")
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_stop_on_signal, nursery.cancel_scope)
+                    nursery.start_soon(watch_files, root, bell, output.note)
+                    await _follow(mirror, Home(api, found["id"]), agents, bell, output.note)
     output.note("Stopped. The files are kept; changes to them are synchronised the next time.")
     return DONE
+
+
+async def _found(api: Api, config: Config, constellation: str | None) -> Json:
+    name = constellation or config.default_constellation or await ONLY_CONSTELLATION.only(api, {})
+    return await api.get("constellations", name)
 
 
 async def _stop_on_signal(scope: trio.CancelScope) -> None:
@@ -180,61 +182,27 @@ async def _stop_on_signal(scope: trio.CancelScope) -> None:
         scope.cancel()
 
 
-async def keep(config: Config, output: Output, wanted: SyncWanted) -> None:
-    """Mirror through whatever server runs on the data directory, across its restarts, until cancelled.
-
-    Raises:
-        ServerFailed: the constellation or an agent is not known, or the first round was refused.
-        Conflict: the folder is in use, or mirrors another constellation.
-    """
-    async with open_api(config) as api:
-        found = await api.get("constellations", wanted.constellation)
-    with opened(wanted.root, found["id"], wanted.rules, partial(_show, output)) as mirror, unwrapped():
-        output.note(f"Mirroring the memory of {found['name']} in {wanted.root}. Stop with Ctrl-C.")
-        bell = Bell()
-        rounds = partial(_rounds, mirror, wanted, found["id"], bell)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch_files, wanted.root, bell, output.note)
-            await _follow(config, output, rounds)
-
-
-async def _follow(
-    config: Config, output: Output, make_rounds: Callable[[Api], Awaitable[tuple[int, Exception]]]
-) -> None:
+async def _follow(mirror: Mirror, home: Home, agents: Sequence[str], bell: Bell, note: Callable[[str], None]) -> None:
     """Make rounds while there is a server and wait while there is none; end if the first round is refused."""
     pause_s, reported, has_worked = RETRY_S, "", False
     while True:
-        lost: Exception = ServerUnreachable("no server runs at the moment")
-        if (server := running_server(config.data_dir)) is not None:
-            async with connection(server) as http:
-                rounds, lost = await make_rounds(Api(http, streams=True))
-            if rounds:
-                pause_s, reported, has_worked = RETRY_S, "", True
-            elif not has_worked and isinstance(lost, ServerFailed) and not is_passing(lost):
-                raise lost
-        if str(lost) != reported:
-            reported = str(lost)
-            output.note(f"Waiting: {reported}.")
+        try:
+            with unwrapped():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(listen, home, bell)
+                    while True:
+                        await mirror.round(home, agents)
+                        pause_s, reported, has_worked = RETRY_S, "", True
+                        await bell.wait(SETTLE_S if mirror.is_unsettled else INTERVAL_S)
+        except (ServerFailed, ServerUnreachable, OSError) as error:
+            if not has_worked and isinstance(error, ServerFailed) and not is_passing(error):
+                raise
+            if str(error) != reported:
+                reported = str(error)
+                note(f"Waiting: {reported}.")
         await trio.sleep(pause_s)
         pause_s = min(2 * pause_s, RETRY_MAX_S)
-
-
-async def _rounds(
-    mirror: Mirror, wanted: SyncWanted, constellation: str, bell: Bell, api: Api
-) -> tuple[int, Exception]:
-    """Make rounds until something goes wrong; return how many succeeded, and what it was."""
-    home, rounds = Home(api, constellation), 0
-    memory = Memory(home)
-    try:
-        with unwrapped():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(listen, home, bell)
-                while True:
-                    outcome = await mirror.round(memory, wanted.agents)
-                    rounds += 1
-                    await bell.wait(SETTLE_S if outcome.is_unsettled else wanted.interval_s)
-    except (ServerFailed, ServerUnreachable, OSError) as error:
-        return rounds, error
+        home.find_again()
 
 
 def _show(output: Output, event: MirrorEvent) -> None:

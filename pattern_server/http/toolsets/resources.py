@@ -17,41 +17,25 @@ from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import now_text
 from pattern_core.search import SPOKEN, SearchRequest
 from pattern_db.enums import CONSTELLATION_OWNER
-from pattern_server.http.bodies import decode_cursor, encode_cursor
 from pattern_server.http.routing import owner_of
 
-PAGE = 200  # resources, and all of the last owner's
-FILES_MAX = 1_000  # listed of one folder; all can be read
 FILE_BYTES_MAX = 1024 * 1024  # of a file that is read whole
 HITS = 10
 MEMORY, FILES = "pattern://memory/", "pattern://files/"
 Params = Mapping[str, Any]
 
 
-async def _list_resources(constellation: Constellation, params: Params) -> dict[str, Any]:
-    """Return a page of resources, owner by owner."""
-    after = decode_cursor(params.get("cursor"), 2)
+async def _list_resources(constellation: Constellation, _params: Params) -> dict[str, Any]:
+    """Return the memory blocks. Files, which may be many, are found by the tool `search`."""
     owners = {agent.name: agent.id for agent in await constellation.roster.all()}
-    owners[CONSTELLATION_OWNER] = CONSTELLATION_OWNER
-    places = [(MEMORY, name) for name in owners]
-    places += [(FILES, folder.name) for folder in await constellation.folders.all()]
     found: list[dict[str, Any]] = []
-    for kind, name in sorted(place for place in places if after is None or place > after):
-        if kind == MEMORY:
-            seen = await constellation.memory.list(owners[name])
-            own = [block.label for block in seen if block.agent_id == owners[name]]
-            found += [_resource(kind, name, label, "text/plain") for label in own]
-        else:
-            files = await constellation.folders.files(name, limit=FILES_MAX)
-            found += [_resource(kind, name, file.name, file.content_type) for file in files]
-        if len(found) >= PAGE:
-            return {"resources": found, "nextCursor": encode_cursor(kind, name)}
+    for name, owner in {**owners, CONSTELLATION_OWNER: CONSTELLATION_OWNER}.items():
+        seen = await constellation.memory.list(owner)
+        for block in seen:
+            if block.agent_id == owner:
+                uri = f"{MEMORY}{quote(name, safe='')}/{quote(block.label)}"
+                found.append({"uri": uri, "name": f"{name}/{block.label}", "mimeType": "text/plain"})
     return {"resources": found}
-
-
-def _resource(kind: str, owner: str, name: str, media_type: str | None) -> dict[str, Any]:
-    uri = f"{kind}{quote(owner, safe='')}/{quote(name)}"
-    return {"uri": uri, "name": f"{owner}/{name}", **({"mimeType": media_type} if media_type else {})}
 
 
 async def _list_templates(_constellation: Constellation, _params: Params) -> dict[str, Any]:

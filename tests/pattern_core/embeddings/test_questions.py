@@ -11,7 +11,6 @@ from pattern_core.embeddings.embedder import Embedder, EmbedderInfo, EmbedderUna
 from pattern_core.embeddings.questions import (
     DEADLINE_S,
     FORMER_MAX,
-    LOOK_AGAIN_S,
     REMEMBERED,
     WAITING,
     EmbedderShelf,
@@ -65,9 +64,14 @@ OLD = EmbedderInfo(provider="deterministic", model="hashed-words", dimension=32,
 
 
 class Closing(ScriptedEmbedder):
-    """Remembers that it was closed."""
+    """Remembers how often it was asked what it is, and that it was closed."""
 
+    infos = 0
     is_closed = False
+
+    async def info(self) -> EmbedderInfo:
+        self.infos += 1
+        return await super().info()
 
     async def aclose(self) -> None:
         self.is_closed = True
@@ -77,43 +81,37 @@ def old() -> Closing:
     return Closing(dimension=32, fingerprint="old")
 
 
-async def test_the_configured_one_comes_first_and_nothing_is_made_in_vain() -> None:
+async def test_the_configured_one_comes_first_and_nothing_is_asked_in_vain() -> None:
     configured, wrong, right, unused = ScriptedEmbedder(), Closing(), old(), old()
-    made: list[Embedder] = []
+    wanted: list[EmbedderInfo] = []
 
-    def remake(wanted: EmbedderInfo) -> Iterator[Embedder]:
-        assert wanted == OLD
-        for embedder in (wrong, right, unused):
-            made.append(embedder)
-            yield embedder
+    def remake(info: EmbedderInfo) -> list[Embedder]:
+        wanted.append(info)
+        return [wrong, right, unused]
 
     shelf = EmbedderShelf(configured, remake)
     assert await shelf.of(await configured.info()) is configured
-    assert made == []
+    assert wanted == []
     for _question in range(3):
         assert await shelf.of(OLD) is right
-    assert made == [wrong, right]
-    assert (wrong.is_closed, right.is_closed) == (True, False)
+    assert wanted == [OLD], "they are kept"
+    assert unused.infos == 0
     await shelf.aclose()
-    assert right.is_closed
+    assert wrong.is_closed and right.is_closed and unused.is_closed
 
 
-async def test_one_that_is_gone_is_not_looked_for_by_every_question(autojump_clock: trio.testing.MockClock) -> None:
-    looked: list[EmbedderInfo] = []
+async def test_one_that_is_gone_is_made_once() -> None:
+    made: list[EmbedderInfo] = []
 
     def remake(wanted: EmbedderInfo) -> list[Embedder]:
-        looked.append(wanted)
-        return [ScriptedEmbedder(failure=EmbedderUnavailable("Install it."))]
+        made.append(wanted)
+        return [ScriptedEmbedder(failure=EmbedderUnavailable("Install it.")), ScriptedEmbedder()]
 
     shelf = EmbedderShelf(ScriptedEmbedder(), remake)
     for _question in range(3):
         with pytest.raises(FormerModelGone, match=r"hashed-words .*which is no longer available: Install it$"):
             await shelf.of(OLD)
-    assert len(looked) == 1
-    await trio.sleep(LOOK_AGAIN_S + 1)
-    with pytest.raises(FormerModelGone):
-        await shelf.of(OLD)
-    assert len(looked) == 2
+    assert made == [OLD]
 
 
 async def test_one_that_does_not_answer_now_may_be_the_one(autojump_clock: trio.testing.MockClock) -> None:

@@ -101,14 +101,14 @@ def test_a_folder_comes_back_as_it_was_stored(db: Connection) -> None:
     assert folders.find(db, "papers") == folders.find(db, "fld_papers") == folder("papers")
     with pytest.raises(apsw.ConstraintError):
         folders.create(db, folder("papers"))
-    folders.change(db, "fld_papers", name="books", description="Read ones.")
+    folders.change(db, "fld_papers", {"name": "books", "description": "Read ones."})
     assert [(row.name, row.description) for row in folders.list_all(db)] == [("books", "Read ones.")]
     folders.create(db, replace(folder("other"), name="fld_papers"))
     assert folders.find(db, "fld_papers").name == "books", "an id goes before a name"
     with pytest.raises(RowNotFound, match="there is no folder 'papers'"):
         folders.find(db, "papers")
-    with pytest.raises(RowNotFound, match="there is no folder x"):
-        folders.change(db, "x", name="y", description=None)
+    with pytest.raises(RowNotFound, match="there is no folder 'x'"):
+        folders.change(db, "x", {"name": "y"})
 
 
 def test_what_became_of_looking_through_is_noted(db: Connection) -> None:

@@ -32,7 +32,7 @@ def test_what_waits_for_a_webhook_goes_with_it(db: Connection) -> None:
         outbox.add(db, OutboxRow(id=str(number), target=target, payload="{}", next_at=NOW, created_at=NOW))
     webhooks.delete(db, "hook_1")
     assert sorted(row.id for row in outbox.newest(db, "*", 9)) == ["1", "2"]
-    with pytest.raises(RowNotFound, match="webhook hook_1"):
+    with pytest.raises(RowNotFound, match="webhook 'hook_1'"):
         webhooks.delete(db, "hook_1")
     outbox.pause_all(db, "a copy")
     assert {(row.status, row.last_error) for row in outbox.newest(db, "*", 9)} == {("dead", "a copy")}

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from pattern_server.cli import tools
-from pattern_server.cli.embeddings import status
+from pattern_server.cli.embeddings import status, switch
 from pattern_server.cli.output import Output
 from pattern_server.cli.usage import usage
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below, on_terminal
@@ -90,6 +90,22 @@ def test_a_switch_to_another_length(home: Pattern, monkeypatch: pytest.MonkeyPat
     assert again.code == 1
     assert "already" in again.json[0]["error"]
     assert home("embeddings", "switch", "-c", "home", "--cancel").code == 1
+
+
+def test_a_switch_that_is_over_says_so_of_its_own_constellation_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    model = {"model": "small", "dimension": 384}
+    buildings = {"done": None, "running": {"model": "large", "dimension": 1024}}
+
+    def answer(request: httpx2.Request) -> Answer:
+        if request.method == "GET":
+            return as_json({"items": [{"name": name} for name in buildings], "next_cursor": None})
+        building = buildings[request.url.path.split("/")[-3]]
+        return as_json({"done": 9, "total": 9, "active": model, "building": building})
+
+    trio.run(
+        partial(below(switch), api_of(answer), Output(), constellation=None, is_all=True, cancel=False, wait=False)
+    )
+    assert capsys.readouterr().out.splitlines() == ["done: search uses small (384)", "running: started"]
 
 
 def test_every_state_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,7 @@ import httpx2
 
 from pattern_server.cli.command import Home
 from pattern_server.cli.mirror.disk import OWN, Disk
-from pattern_server.cli.mirror.remote import Memory
-from pattern_server.cli.mirror.rounds import Mirror, MirrorEvent, RoundOutcome, Rules
+from pattern_server.cli.mirror.rounds import Mirror, MirrorEvent
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
 
 ADA = {"id": "agent_ada", "name": "ada", "status": "active"}
@@ -76,9 +75,9 @@ class Shelf:
         self.blocks.append(kept)
         return kept
 
-    def memory(self) -> Memory:
+    def home(self) -> Home:
         """The shelf through the API's client."""
-        return Memory(Home(api_of(self.answer), "home"))
+        return Home(api_of(self.answer), "home")
 
     def answer(self, request: httpx2.Request) -> Answer:
         """Answer one request."""
@@ -111,15 +110,12 @@ class Shelf:
             return _refused(412, "it is at another version")
         if "if-none-match" in request.headers and kept is not None:
             return _refused(412, "there is one already")
-        return self._change(method, kept, agent, label, request)
+        return self._change(kept, agent, label, request)
 
-    def _change(self, method: str, kept: Kept | None, agent: str, label: str, request: httpx2.Request) -> Answer:
+    def _change(self, kept: Kept | None, agent: str, label: str, request: httpx2.Request) -> Answer:
         self._maybe_die("dies_early")
         if self.is_ill:
             return _refused(503, "the server is ill")
-        if method == "DELETE" and kept is not None:
-            self.blocks.remove(kept)
-            return 204, {}, b""
         self.puts += 1
         body = json.loads(request.content)
         value = body["value"] if "value" in body else body["content"]
@@ -149,7 +145,7 @@ class Desk:
     root: Path
     shelf: Shelf
     told: list[MirrorEvent] = field(default_factory=list)
-    rules: Rules = field(default_factory=Rules)
+    is_dry: bool = False
     mirror: Mirror | None = None
 
     def __post_init__(self) -> None:
@@ -157,15 +153,16 @@ class Desk:
 
     def restart(self) -> None:
         """Begin again from what is on the disk, as after a crash."""
-        if not self.rules.is_dry:
+        if not self.is_dry:
             Disk(self.root).own("blocks")
-        self.mirror = Mirror(self.root, self.rules, self.told.append)
+        self.mirror = Mirror(self.root, self.told.append, is_dry=self.is_dry)
 
-    async def round(self, *names: str) -> RoundOutcome:
-        """One round; what it told is in `told`."""
+    async def round(self, *names: str) -> Mirror:
+        """One round, and the mirror after it; what it told is in `told`."""
         assert self.mirror is not None
         self.told.clear()
-        return await self.mirror.round(self.shelf.memory(), names)
+        await self.mirror.round(self.shelf.home(), names)
+        return self.mirror
 
     def path(self, name: str) -> Path:
         """A file of ada's."""

@@ -7,34 +7,29 @@ from dataclasses import replace
 from pattern_server.cli.mirror.content import Form
 from pattern_server.cli.mirror.plan import (
     Action,
+    Block,
     Do,
     Known,
     Local,
-    Remote,
     Sent,
     decide,
     is_doubtful,
-    recognised,
     resolved,
     settled,
 )
-
-
-def merge(_form: Form, _base: str, mine: str, theirs: str) -> str:
-    """Return the lines of both; here nobody removes any."""
-    return "".join(sorted({*mine.splitlines(keepends=True), *theirs.splitlines(keepends=True)}))
 
 
 def known(text: str = "a\n", version: int = 3, **more: object) -> Known:
     return replace(Known(block_id="mem_1", path="ada/human.md", version=version, text=text), **more)  # type: ignore[arg-type]  # fields by name
 
 
-def remote(text: str = "a\n", version: int = 3, locked: str | None = None) -> Remote:
-    return Remote(form=Form.TEXT, version=version, text=text, locked=locked)
+def remote(text: str = "a\n", version: int = 3, locked: str | None = None) -> Block:
+    block = Block(id="mem_1", agent_id="agent_ada", agent="ada", label="human", form=Form.TEXT, version=3, text="a\n")
+    return replace(block, version=version, text=text, locked=locked)
 
 
-def do(state: Known | None, local: str | None, block: Remote | None, **more: bool) -> Action:
-    return decide(state, Local(text=local), block, merge=merge, **more)
+def do(state: Known | None, local: str | None, block: Block | None) -> Action:
+    return decide(state, Local(text=local), block)
 
 
 def test_the_table_of_decisions() -> None:
@@ -49,9 +44,9 @@ def test_the_table_of_decisions() -> None:
     assert do(known(), "b\n", remote("b\n", 4)).do is Do.REMEMBER
     pushed = do(known(), "a\nb\n", remote())
     assert (pushed.do, pushed.text, pushed.local) == (Do.PUSH, "a\nb\n", "a\nb\n")
-    both = do(known(), "a\nb\n", remote("a\nc\n", 4))
-    assert (both.do, both.text, both.local) == (Do.PUSH, "a\nb\nc\n", "a\nb\n")
-    assert do(known(), "a\nb\n", remote("a\nb\nc\n", 4)).do is Do.WRITE
+    both = do(known(), "a\nb\n", remote("c\na\n", 4))
+    assert (both.do, both.text, both.local) == (Do.PUSH, "c\na\nb\n", "a\nb\n")
+    assert do(known("a\nx\ny\n"), "a\ny\n", remote("a\ny\nz\n", 4)).do is Do.WRITE, "both removed the same"
     assert do(known(), "a\nb\n", remote(locked="kept by the system")).do is Do.ASIDE
 
 
@@ -60,22 +55,18 @@ def test_deleting_and_emptying_never_destroy() -> None:
         action = do(known(), gone, remote("a\nb\n", 4))
         assert (action.do, action.text) == (Do.WRITE, "a\nb\n")
         assert "restored" in action.note
-    assert do(known(), None, remote(), deletes=True).do is Do.DELETE
-    assert do(known(), None, remote("b\n", 4), deletes=True).do is Do.WRITE, "others changed it since"
-    assert do(known(), "", remote(), deletes=True).do is Do.WRITE
-    assert do(known(), None, remote(locked="a log"), deletes=True).do is Do.WRITE
 
 
 def test_a_block_that_is_gone() -> None:
     assert do(known(), "a\n", None).do is Do.RETIRE
     assert do(known(), "a\nmine\n", None).do is Do.ASIDE
     assert do(known(), None, None).do is Do.FORGET
-    assert decide(known(), Local(problem="no text"), None, merge=merge).do is Do.ASIDE
+    assert decide(known(), Local(problem="no text"), None).do is Do.ASIDE
 
 
 def test_unreadable_files_stay() -> None:
     for state in (None, known()):
-        action = decide(state, Local(problem="it is not JSON"), remote("b\n", 9), merge=merge)
+        action = decide(state, Local(problem="it is not JSON"), remote("b\n", 9))
         assert (action.do, action.note) == (Do.REFUSE, "it is not JSON")
 
 
@@ -112,9 +103,3 @@ def test_a_text_that_was_on_its_way_is_looked_for_in_the_past() -> None:
     late = resolved(state, "a\nb\nc\n", now_version=4)  # it arrived after the block was read
     assert late == known("a\n"), "the next round looks again"
     assert resolved(known(), None, now_version=4) == known()
-
-
-def test_a_lost_state_is_found_in_the_past() -> None:
-    past = ((2, "a\nb\n"), (1, "a\n"))
-    assert recognised("mem_1", "ada/human.md", "a", past) == known("a\n", 1)
-    assert recognised("mem_1", "ada/human.md", "c", past) is None

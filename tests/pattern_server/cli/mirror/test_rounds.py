@@ -19,13 +19,12 @@ from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_server.cli.client import ServerFailed, ServerUnreachable
 from pattern_server.cli.mirror.disk import OWN, Disk, States
 from pattern_server.cli.mirror.plan import Known
-from pattern_server.cli.mirror.remote import Owner
 from pattern_server.cli.mirror.rounds import (
     DOUBTFUL_SETTLE_S,
     SETTLE_S,
-    Rules,
     is_passing,
     opened,
+    owners_of,
 )
 from tests.pattern_server.cli.mirror.shelf import ADA, Desk, Kept, Shelf
 
@@ -89,24 +88,6 @@ async def test_deleted_and_emptied_files_come_back(desk: Desk, autojump_clock: t
         assert desk.shelf.blocks[0].texts == ["Likes tea.\n"]
 
 
-async def test_deleting_on_demand(desk: Desk, autojump_clock: trio.testing.MockClock) -> None:
-    desk.rules = Rules(deletes=True)
-    desk.shelf.add("garden", "Four beds.\n")
-    desk.restart()
-    await desk.round()
-    desk.path("human.md").unlink()
-    await settled_round(desk)
-    assert [block.label for block in desk.shelf.blocks] == ["garden"]
-    desk.shelf.add("tools", "One spade.\n")
-    await desk.round()
-    for name in ("garden.md", "tools.md"):
-        desk.path(name).unlink()
-    desk.path("").rmdir()
-    await settled_round(desk)
-    assert len(desk.shelf.blocks) == 2, "a folder that is gone as a whole is no wish to forget"
-    assert desk.text("garden.md") == "Four beds.\n"
-
-
 async def test_a_killed_server_is_asked_whether_it_took_the_text(
     desk: Desk, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -133,7 +114,7 @@ async def test_refused_texts_stay_with_the_reason_beside(desk: Desk, autojump_cl
     assert desk.others() == {"ada/human.md.error.txt"}
     assert "30 characters" in desk.text("human.md.error.txt")
     puts = desk.shelf.puts
-    assert (await desk.round()).skipped == ["ada/human.md"]
+    assert (await desk.round()).skipped == {"ada/human.md"}
     assert desk.did() == []
     assert desk.shelf.puts == puts, "the same is not asked again"
     desk.path("human.md").write_text("x" * 29)
@@ -265,7 +246,7 @@ async def test_links_are_not_followed_and_damage_is_reported(
     assert secret.read_text() == "nobody's business"
     desk.shelf.blocks[0].damaged = "bytes are missing"
     outcome = await desk.round()
-    assert outcome.skipped == ["ada/human.md"]
+    assert outcome.skipped == {"ada/human.md"}
     assert "bytes are missing" in desk.told[-1].note
 
 
@@ -273,7 +254,7 @@ async def test_a_dry_run_changes_nothing(tmp_path: Path, autojump_clock: trio.te
     shelf = Shelf()
     shelf.add("human", "Likes tea.\n")
     shelf.add("broken", "x", damaged="bytes are missing")
-    desk = Desk(tmp_path / "m", shelf, rules=Rules(is_dry=True))
+    desk = Desk(tmp_path / "m", shelf, is_dry=True)
     await desk.round()
     assert desk.did() == [("ada/human.md", "write"), ("ada/broken.md", "refuse")]
     assert not desk.root.exists()
@@ -512,30 +493,28 @@ async def test_a_crash_after_the_making(empty: Desk, autojump_clock: trio.testin
 
 async def test_one_at_a_time_and_one_constellation(tmp_path: Path) -> None:
     root = tmp_path / "m"
-    with opened(root, "con_1", Rules(), print):
-        with pytest.raises(Conflict, match="nother `pattern memory sync`"), opened(root, "con_1", Rules(), print):
+    with opened(root, "con_1", print):
+        with pytest.raises(Conflict, match="nother `pattern memory sync`"), opened(root, "con_1", print):
             pass
-        with opened(root, "con_1", Rules(is_dry=True), print):
+        with opened(root, "con_1", print, is_dry=True):
             pass
-    with pytest.raises(Conflict, match="con_1"), opened(root, "con_2", Rules(), print):
+    with pytest.raises(Conflict, match="con_1"), opened(root, "con_2", print):
         pass
-    with opened(root, "con_1", Rules(), print):
+    with opened(root, "con_1", print):
         pass
 
 
 async def test_a_file_is_no_folder(tmp_path: Path) -> None:
     file = tmp_path / "m"
     file.write_text("x")
-    with pytest.raises(InvalidInput, match="is a file"), opened(file, "con_1", Rules(), print):
+    with pytest.raises(InvalidInput, match="is a file"), opened(file, "con_1", print):
         pass
 
 
 async def test_owners() -> None:
     shelf = Shelf(agents=[ADA, {"id": "agent_old", "name": "old", "status": "archived"}])
-    assert await shelf.memory().owners([]) == [Owner(id="agent_ada", name="ada"), Owner(id=EVERYONE, name=EVERYONE)]
-    assert await shelf.memory().owners(["ada", EVERYONE]) == [
-        Owner(id="agent_ada", name="ada"),
-        Owner(id=EVERYONE, name=EVERYONE),
-    ]
+    everyone = {"ada": "agent_ada", EVERYONE: EVERYONE}
+    assert await owners_of(shelf.home(), []) == everyone
+    assert await owners_of(shelf.home(), ["ada", EVERYONE]) == everyone
     with pytest.raises(ServerFailed):
-        await shelf.memory().owners(["nobody"])
+        await owners_of(shelf.home(), ["nobody"])

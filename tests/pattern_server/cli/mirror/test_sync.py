@@ -59,9 +59,6 @@ def test_once(home: Pattern, tmp_path: Path) -> None:
 def test_refusals(home: Pattern, tmp_path: Path) -> None:
     assert home("memory", "sync", str(tmp_path / "m"), "-c", "nowhere", "--once").code == 1
     assert home("memory", "sync", str(tmp_path / "m"), *AT[:2], "-a", "nobody", "--once").code == 1
-    unasked = home("memory", "sync", str(tmp_path / "m"), "-c", "home", "--once", "--delete")
-    assert unasked.code == 2
-    assert "--yes" in unasked.err
     watching = home("memory", "sync", str(tmp_path / "m"), "-c", "home")
     assert watching.code == 1
     assert "add --once" in watching.err
