@@ -31,7 +31,7 @@ from pattern_core.turns.state import Ending, cancelled
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import AgentStatus, BatchType, EffectStatus, TurnStatus
+from pattern_db.enums import AgentStatus, BatchType, DeliveryStatus, EffectStatus, TurnStatus
 from pattern_db.errors import DatabaseError, DiskFull, RowConflict, StorageFailed
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, TurnRow
@@ -505,6 +505,7 @@ class Actors:
         is_charged = ending.status != TurnStatus.FAILED or turn.wasted is not None
         dead = DeadAttempt(is_charged=is_charged, asking=turn.asking, used=turn.wasted)
         cut_off = dead if found.is_asking else None
+        streamed = found.streamed if turn.wasted is None else ()
         if ending.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED):
             waits = await self._database.read(
                 admission.unanswered,
@@ -513,9 +514,11 @@ class Actors:
                 now=self._journal.now(),
                 is_final=bool(found.calls),  # what they did would be done twice
             )
-            ending = replace(ending, undelivered=waits)
+            # A message that comes again is not in the conversation twice, unless something was said to it or joined it.
+            comes_again = waits is not None and waits.status is DeliveryStatus.PENDING
+            is_alone = turn.record.sequence == 1 and not streamed
+            ending = replace(ending, undelivered=waits, discards=comes_again and is_alone)
         closed = recovery.close_calls(found.unanswered)
-        streamed = found.streamed if turn.wasted is None else ()
         await turn.record.end(ending, closed=closed, cut_off=cut_off, streamed=streamed)
         if ending.undelivered is not None:
             self._services.outbox.changed()

@@ -22,6 +22,7 @@ from typing import cast
 
 import apsw
 
+from pattern_core.turns.admission import REDELIVERY
 from pattern_db.connection import Connection, open_connection
 from pattern_db.maintenance import check as check_file
 from tests.crash.outside import World
@@ -254,11 +255,17 @@ def _local(connection: Connection, state: State) -> Iterator[str]:
         for line in (content or "").splitlines()
     )
     archive = Counter(content for (content,) in connection.execute("SELECT content FROM archival_entries"))
-    asked = Counter(
-        sent(json.loads(payload)["content"]) for (payload,) in connection.execute("SELECT payload FROM inbox")
+    # Where a turn failed before it did anything, its message is delivered again by another, under the next number.
+    delivered = Counter(
+        (sent(json.loads(payload)["content"]), (json.loads(payload).get("source_metadata") or {}).get(REDELIVERY, 0))
+        for (payload,) in connection.execute("SELECT payload FROM inbox")
     ) + Counter(
-        sent(content or "") for (content,) in connection.execute("SELECT content FROM messages WHERE role <> 'tool'")
+        (sent(content or ""), json.loads(about or "{}").get(REDELIVERY, 0))
+        for content, about in connection.execute("SELECT content, source_metadata FROM messages WHERE role <> 'tool'")
     )
+    asked: dict[str, int] = {}
+    for (content, _number), times in delivered.items():
+        asked[content] = max(times, asked.get(content, 0))
     for effect in state.effects:
         match effect.tool:
             case "block_edit":
@@ -266,7 +273,7 @@ def _local(connection: Connection, state: State) -> Iterator[str]:
             case "recall":
                 count = archive[effect.words]
             case "send_message":
-                count = asked[effect.words]
+                count = asked.get(effect.words, 0)
             case _:
                 continue
         expected = int(effect.status == "done")

@@ -21,6 +21,7 @@ from pattern_core.turns.admission import IncomingMessage
 from pattern_db.columns import unix_ms
 from pattern_db.database import Database
 from pattern_db.enums import AgentStatus, DeliveryStatus
+from pattern_db.tables import messages
 from tests.pattern_core.groups.rig import DyingMeters, Killed
 from tests.support import START, USER, Running, in_memory, note, rows, running
 
@@ -91,6 +92,9 @@ async def test_what_an_agent_sent_is_tried_again_until_it_is_answered() -> None:
         here.model.is_down = False
         await here.pass_time(10 * FIRST_WAIT_S)
         assert await answered(here.world.database) == [("Water the beds.",)]
+        history = await here.world.constellation.roster.get("ada")
+        shown = await here.world.database.read(messages.shown, history.id, 9)
+        assert [row.content for row in shown if row.role == "user"] == ["Water the beds."]
         assert [one.status for one in await here.letters()] == ["delivered", "delivered"]
         found = await here.world.database.read(rows, "SELECT sender, depth FROM turn")
         assert found == [("agent:agt_bob", 2)] * 3
