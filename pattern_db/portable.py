@@ -140,7 +140,8 @@ def reduce(connection: Connection, owners: Sequence[str] | None) -> list[Cut]:
                 connection.execute(f"DELETE FROM {table}")
             if owners is not None:
                 _keep(connection, owners)
-            return _cut(connection)
+            cut = _cut(connection)
+    return cut
 
 
 def _keep(connection: Connection, owners: Sequence[str]) -> None:

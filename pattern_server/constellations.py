@@ -230,9 +230,7 @@ class Constellations:
             raise NotFound(f"there is no archive {file!r}; export it again")
         return path
 
-    async def import_archive(
-        self, principal: Principal, archive: Path, name: str | None
-    ) -> tuple[Registered, Manifest]:
+    async def import_archive(self, principal: Principal, archive: Path, name: str | None) -> Registered:
         """Create a constellation from an archive, by its path on this machine.
 
         Raises:
