@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import re
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -95,6 +96,12 @@ class Migrations:
     def newest(self) -> int:
         """The version that a database has after all migrations."""
         return len(self.all)
+
+    def up_to(self, version: int) -> Migrations:
+        """Return the first migrations, for a file that is as an earlier release made it."""
+        earlier = copy(self)
+        earlier.all = self.all[:version]
+        return earlier
 
     def check(self, connection: Connection) -> None:
         """Check that the database is exactly at the newest version.

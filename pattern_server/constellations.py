@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pattern_core.errors import Conflict, PermissionDenied
+from pattern_core import portable
+from pattern_core.errors import Conflict, NotFound, PermissionDenied
 from pattern_core.ids import now_text
+from pattern_core.portable import Kind, Manifest
 from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.files import sha256_of
@@ -195,6 +197,53 @@ class Constellations:
             return await _copied(
                 await constellation.database.read_aside(backup.hot_backup, self._target(constellation.id))
             )
+
+    async def export(
+        self, principal: Principal, id_or_name: str, kind: Kind, name: str | None
+    ) -> tuple[Copy, Manifest]:
+        """Write an archive of a constellation, or of an agent or group in it, into its folder `exports`.
+
+        Raises:
+            NotFound: there is no such constellation, agent or group, or it belongs to another user.
+            Unavailable: it cannot run now.
+            BackupFailed: there is no room for the copy that it is made from.
+            StorageFailed: the disk is full or failed.
+        """
+        found = await self._accounts.constellation_for(principal, id_or_name)
+        async with self.use(principal, found.id) as constellation:
+            file = f"{kind}{self._files.new_id().removeprefix('con')}.car"
+            own = name if kind != "constellation" and name is not None else found.name
+            path, made = await self._files.export(found.id, constellation.database, kind, own, file)
+        size = (await trio.Path(path).stat()).st_size
+        digest = await trio.to_thread.run_sync(sha256_of, path)
+        return Copy(path=path.absolute(), size=size, sha256=digest), made
+
+    async def exported(self, principal: Principal, id_or_name: str, file: str) -> Path:
+        """Return the path of an archive in a constellation's folder `exports`.
+
+        Raises:
+            NotFound: there is none, or it belongs to another user.
+        """
+        found = await self._accounts.constellation_for(principal, id_or_name)
+        path = self._files.folder(found.id) / "exports" / file
+        if path.suffix != ".car" or path.name != file or not path.is_file():
+            raise NotFound(f"there is no archive {file!r}; export it again")
+        return path
+
+    async def import_archive(self, principal: Principal, archive: Path, name: str | None) -> Registered:
+        """Create a constellation from an archive, by its path on this machine.
+
+        Raises:
+            InvalidInput: the name is invalid.
+            Conflict: the caller already has one of that name.
+            NotFound: there is no such file.
+            ArchiveInvalid, BackupInvalid, SchemaTooNew: nothing was imported.
+        """
+        manifest = await trio.to_thread.run_sync(portable.verify, archive)
+        await self._check_free(principal, name or manifest.name)
+        constellation_id = self._files.new_id()
+        await self._files.adopt_archive(archive, constellation_id)
+        return await self._register(principal, constellation_id, name or manifest.name)
 
     async def vacuum(self, principal: Principal, id_or_name: str) -> int:
         """Vacuum its database while it is parked; return the number of freed bytes.

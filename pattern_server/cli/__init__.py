@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from keyword import iskeyword
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -69,6 +70,9 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "token": Entry("pattern_server.cli.tokens", "API tokens: create, list, revoke."),
         "backup": Entry("pattern_server.cli.backup", "Copy a constellation into a file; the server may run."),
         "restore": Entry("pattern_server.cli.backup", "Create a constellation from a backup."),
+        "export": Entry("pattern_server.cli.portable", "Write an archive of a constellation, agent or group."),
+        "import": Entry("pattern_server.cli.portable", "Create a constellation from an archive."),
+        "car": Entry("pattern_server.cli.portable", "Archive files: show, verify."),
         "db": Entry("pattern_server.cli.db", "The database files: status, migrate, check, vacuum."),
         "doctor": Entry("pattern_server.cli.doctor", "Check this installation, and say how to fix problems."),
         "completion": Entry("pattern_server.cli.completion", "Tab completion for bash, zsh and fish."),
@@ -93,7 +97,8 @@ class LazyGroup(click.Group):
         entry = self._table.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = getattr(import_module(entry.module), cmd_name)
+        own = cmd_name + "_" * iskeyword(cmd_name)
+        command: click.Command = getattr(import_module(entry.module), own)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

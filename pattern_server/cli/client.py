@@ -151,6 +151,18 @@ class Api:
         """Return the text at a path."""
         return (await self._answered("GET", below)).text
 
+    async def download(self, target: Path, *below: str) -> None:
+        """Write what is at a path into the file `target`."""
+        with _reaching_the_server():
+            answering = self.http.stream("GET", self.at(*below))
+        async with answering as answer:
+            if answer.is_error:
+                await answer.aread()
+                raise failure(answer)
+            async with await trio.open_file(target, "wb") as file:
+                async for piece in answer.aiter_bytes():
+                    await file.write(piece)
+
     async def find(self, *below: str) -> tuple[Json, str] | None:
         """Return the thing at a path with its version (the ETag), or None if there is none."""
         try:

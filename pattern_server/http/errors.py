@@ -41,6 +41,7 @@ STATUS: Mapping[str, int] = {
     "idempotency_mismatch": 422,
     "limit_reached": 422,
     "backup_invalid": 422,
+    "archive_invalid": 422,
     "invalid_config": 422,
     "overloaded": 429,
     "unavailable": 503,

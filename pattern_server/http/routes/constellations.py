@@ -84,7 +84,7 @@ async def create(body: ConstellationRequest, server: Server, caller: MayWrite, r
 
     It is empty: create agents in it next.
     """
-    return _made(server, await server.constellations.create(caller, body.name), response)
+    return made_answer(server, await server.constellations.create(caller, body.name), response)
 
 
 @router.post("/constellations/restore", status_code=201, response_model=CONSTELLATION)
@@ -96,7 +96,9 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
     path = Path(body.file)
     if not path.is_absolute() or "\0" in body.file:
         raise InvalidInput("`file` is not an absolute path; send one of the server's machine")
-    return _made(server, await server.constellations.restore(caller, path, body.name, migrate=body.migrate), response)
+    return made_answer(
+        server, await server.constellations.restore(caller, path, body.name, migrate=body.migrate), response
+    )
 
 
 @router.get("/constellations/{c}", response_model=CONSTELLATION)
@@ -195,7 +197,8 @@ async def backup_registry(server: Server, caller: MayAdminister) -> Copy:
     return await server.constellations.copy_registry(caller)
 
 
-def _made(server: ServerState, row: Constellation, response: Response) -> dict[str, Any]:
+def made_answer(server: ServerState, row: Constellation, response: Response) -> dict[str, Any]:
+    """Return the answer to a request that made a constellation."""
     response.headers["location"] = f"/api/v1/constellations/{quote(row.id)}"
     return _answer(server, row)
 

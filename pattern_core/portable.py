@@ -1,0 +1,288 @@
+"""Constellations, groups and agents as archives: everything of them in one file, for another server.
+
+Version 4. The root is the manifest; its `data_cid` names a node with the tables, each with its columns and the CIDs of
+its chunks; a chunk is a list of rows. A cell is the stored value. Bytes are a CID; what is too long for its place is
+`{"bytes": [CID, …]}` or `{"text": [CID, …]}`. The same content gives the same archive, byte by byte.
+
+The fields of the manifest are those of version 3, of the system that this one follows. Source: its
+`docs/car-format.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, Cid, Node, pieces
+from pattern_db import portable
+from pattern_db.connection import Connection, Value, open_connection
+from pattern_db.migrate import migrations_of
+from pattern_db.portable import Cut, Rows
+
+Kind = Literal["agent", "group", "constellation"]
+VERSION = 4
+CHUNK_BYTES, CHUNK_ROWS = 900_000, 1_000
+TEXT_BYTES_MAX = 32 * 1024  # of a text within its row
+CELL_BYTES_MAX = 64 * 1024 * 1024
+GROWTH_MAX = 20  # how many times larger its rows may be than an archive, which holds equal bytes once …
+GROWTH_FREE = 16 * 1024 * 1024  # … beyond this
+NO_TIME = "1970-01-01T00:00:00.000Z"
+_TIMES = ("created_at", "updated_at", "timestamp")  # columns with times that are never in the future
+_COUNTS = {
+    "agent_count": "agents",
+    "group_count": "agent_groups",
+    "message_count": "messages",
+    "memory_block_count": "memory_blocks",
+    "archival_entry_count": "archival_entries",
+    "archive_summary_count": "archive_summaries",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What an archive says of itself. `rows` are numbers by table, `cut` the references that it lost, by column.
+
+    `exported_at` is the newest time in it, `schema_version` that of the database that its tables are from, `blocks` and
+    `bytes` count all blocks but the manifest.
+    """
+
+    kind: str
+    name: str
+    exported_at: str
+    schema_version: int
+    rows: Mapping[str, int]
+    blocks: int
+    bytes: int
+    cut: Mapping[str, int]
+
+
+def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str) -> Manifest:
+    """Write the archive of a constellation, or of the agent or group in it with this id or name, to an empty file.
+
+    `copy` is a private copy of the database; it is used up.
+
+    Raises:
+        RowNotFound: there is no such agent or group.
+        StorageFailed: the disk is full or failed.
+    """
+    with closing(open_connection(copy)) as connection:
+        owners, name = None, id_or_name
+        if kind != "constellation":
+            own_id, name = portable.find(connection, kind, id_or_name)
+            owners = [own_id] if kind == "agent" else portable.owners_of(connection, own_id)
+        cut = _numbered(portable.reduce(connection, owners))
+        return _write(connection, CarWriter(file), kind, name, cut)
+
+
+def _write(connection: Connection, car: CarWriter, kind: Kind, name: str, cut: Mapping[str, int]) -> Manifest:
+    newest, rows, listed = "", dict[str, int](), list[Node]()
+    for table in portable.tables(connection):
+        times = [table.columns.index(column) for column in _TIMES if column in table.columns]
+        chunks: list[Cid] = []
+        rows[table.table] = 0
+        for chunk in _chunks(car, table.rows):
+            newest = max([newest, *(row[at] for row in chunk for at in times if row[at])])
+            chunks.append(car.node({"table": table.table, "rows": chunk}))
+            rows[table.table] += len(chunk)
+        listed.append({"table": table.table, "columns": table.columns, "chunks": chunks})
+    data = car.node({"tables": listed})
+    made = Manifest(
+        kind=kind,
+        name=name,
+        exported_at=newest or NO_TIME,
+        schema_version=portable.version_of(connection),
+        rows=rows,
+        blocks=car.blocks,
+        bytes=car.bytes,
+        cut=cut,
+    )
+    stats = {field: rows.get(table, 0) for field, table in _COUNTS.items()}
+    chunk_count = sum(len(one["chunks"]) for one in listed)
+    root = {
+        "version": VERSION,
+        "export_type": kind.capitalize(),
+        "exported_at": made.exported_at,
+        "name": name,
+        "schema": made.schema_version,
+        "stats": {**stats, "chunk_count": chunk_count, "total_blocks": car.blocks, "total_bytes": car.bytes},
+        "rows": rows,
+        "cut": dict(cut),
+        "data_cid": data,
+    }
+    car.close(car.node(root))
+    return made
+
+
+def _numbered(cut: Sequence[Cut]) -> Mapping[str, int]:
+    names = [f"{one.table}.{one.column}" + (" (with its row)" if one.is_lost else "") for one in cut]
+    return {name: names.count(name) for name in sorted(set(names))}
+
+
+def _chunks(car: CarWriter, rows: Any) -> Iterator[list[list[Node]]]:
+    chunk: list[list[Node]] = []
+    size = 0
+    for row in rows:
+        cells = [_stored(car, value) for value in row]
+        added = sum(9 + (4 * len(cell) if isinstance(cell, str) else 64) for cell in cells)
+        if chunk and (size + added > CHUNK_BYTES or len(chunk) == CHUNK_ROWS):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(cells)
+        size += added
+    if chunk:
+        yield chunk
+
+
+def _stored(car: CarWriter, value: Value) -> Node:
+    if isinstance(value, str) and len(value) * 4 > TEXT_BYTES_MAX and len(data := value.encode()) > TEXT_BYTES_MAX:
+        return {"text": [car.raw(piece) for piece in pieces(data)]}
+    if isinstance(value, bytes):
+        cids = [car.raw(piece) for piece in pieces(value)] or [car.raw(b"")]
+        return cids[0] if len(cids) == 1 else {"bytes": cids}
+    return value
+
+
+def manifest_of(car: CarReader) -> Manifest:
+    """Return what an archive says of itself.
+
+    Raises:
+        ArchiveInvalid: it is of a version that is not read, or damaged.
+    """
+    root = car.node(car.root)
+    version = root.get("version") if isinstance(root, dict) else None
+    if not isinstance(version, int) or version < 1:
+        raise ArchiveInvalid("the file is no archive of agents: its root has no version")
+    if version > VERSION:
+        raise ArchiveInvalid(
+            f"the archive has version {version}, which is newer than {VERSION}, the newest that this server reads;"
+            " upgrade the server"
+        )
+    if version < VERSION:
+        raise ArchiveInvalid(f"the archive has version {version}; this server reads version {VERSION}")
+    try:
+        return Manifest(
+            kind=str(root["export_type"]).lower(),
+            name=str(root["name"]),
+            exported_at=str(root["exported_at"]),
+            schema_version=int(root["schema"]),
+            rows={str(table): int(count) for table, count in root["rows"].items()},
+            blocks=int(root["stats"]["total_blocks"]),
+            bytes=int(root["stats"]["total_bytes"]),
+            cut={str(name): int(count) for name, count in root["cut"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ArchiveInvalid(f"the manifest of the archive is malformed: {error!r}") from error
+
+
+def read(source: Path, target: Path, *, now: str) -> Manifest:
+    """Make the database of a constellation at `target` of an archive, at the schema of that.
+
+    Its documents are not opened: that is for `damaged_blocks`, in a process of its own.
+
+    Raises:
+        ArchiveInvalid: the archive is damaged, incomplete or too large for what it holds.
+        BackupInvalid: its rows break the rules of their schema.
+        SchemaTooNew: it comes from a newer server.
+        StorageFailed: the disk is full or failed.
+    """
+    with source.open("rb") as file:
+        car = CarReader(file)
+        manifest = manifest_of(car)
+        portable.create(target, migrations_of("constellation"), manifest.schema_version, now=now)
+        cells = _Cells(car, source.stat().st_size)
+        counts = portable.fill(target, _tables(car, cells))
+    if counts != manifest.rows:
+        raise ArchiveInvalid("the archive does not have the rows that its manifest counts")
+    return manifest
+
+
+def glance(source: Path) -> Manifest:
+    """Return what an archive says of itself.
+
+    Raises:
+        ArchiveInvalid: it is damaged, or of a version that is not read.
+    """
+    with source.open("rb") as file:
+        return manifest_of(CarReader(file))
+
+
+def verify(source: Path) -> Manifest:
+    """Read a whole archive, every block against its CID; return what it says of itself.
+
+    Raises:
+        ArchiveInvalid: as `read`.
+    """
+    with source.open("rb") as file:
+        car = CarReader(file)
+        manifest = manifest_of(car)
+        counts: dict[str, int] = {}
+        for some in _tables(car, _Cells(car, source.stat().st_size)):
+            counts[some.table] = counts.get(some.table, 0) + sum(1 for _ in some.rows)
+    if counts != manifest.rows:
+        raise ArchiveInvalid("the archive does not have the rows that its manifest counts")
+    return manifest
+
+
+class _Cells:
+    """Reads cells, as far as an archive of this size may grow."""
+
+    def __init__(self, car: CarReader, size: int) -> None:
+        self._car = car
+        self._left = GROWTH_MAX * size + GROWTH_FREE
+
+    def value(self, cell: Node) -> Value:
+        if isinstance(cell, bytes):
+            return self._joined([cell])
+        if isinstance(cell, dict) and len(cell) == 1:
+            kind, cids = next(iter(cell.items()))
+            if kind in ("text", "bytes") and isinstance(cids, list):
+                data = self._joined(cids)
+                try:
+                    return data if kind == "bytes" else data.decode()
+                except UnicodeDecodeError as error:
+                    raise ArchiveInvalid("a text of the archive is not UTF-8") from error
+        if isinstance(cell, bool) or not isinstance(cell, str | int | float | None):
+            raise ArchiveInvalid("a cell of the archive has a value of an unknown kind")
+        return cell
+
+    def _joined(self, cids: Sequence[object]) -> bytes:
+        out = bytearray()
+        for cid in cids:
+            out += self._car.raw(cid)
+            if len(out) > CELL_BYTES_MAX:
+                raise ArchiveInvalid(f"a value of the archive is larger than {CELL_BYTES_MAX} bytes")
+        self._left -= len(out)
+        if self._left < 0:
+            raise ArchiveInvalid("the archive would grow too large: it refers to the same bytes again and again")
+        return bytes(out)
+
+
+def _tables(car: CarReader, cells: _Cells) -> Iterator[Rows]:
+    """Yield the rows of an archive, chunk by chunk."""
+    seen: set[Cid] = set()
+    data = car.node(car.node(car.root).get("data_cid"))
+    for table in _list(data, "tables"):
+        columns = _list(table, "columns")
+        for cid in _list(table, "chunks"):
+            if cid in seen:
+                raise ArchiveInvalid("the archive lists the same rows twice")
+            seen.add(cid)
+            chunk = car.node(cid)
+            rows = []
+            for row in _list(chunk, "rows"):
+                if not isinstance(row, list) or len(row) != len(columns):
+                    raise ArchiveInvalid("a row of the archive does not have the columns of its table")
+                rows.append([cells.value(cell) for cell in row])
+            if chunk.get("table") != table.get("table"):
+                raise ArchiveInvalid("the archive lists rows of one table under another")
+            yield Rows(table=str(table["table"]), columns=[str(column) for column in columns], rows=rows)
+
+
+def _list(node: Node, field: str) -> list[Any]:
+    found = node.get(field) if isinstance(node, dict) else None
+    if not isinstance(found, list):
+        raise ArchiveInvalid(f"the archive is malformed: {field!r} is not a list")
+    return found

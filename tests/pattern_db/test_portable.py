@@ -1,0 +1,116 @@
+"""Which rows of a constellation travel: every table says so, and what is cut off is named."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pattern_db import backup, template
+from pattern_db.connection import fetch_all, open_connection
+from pattern_db.errors import BackupInvalid, RowNotFound, SchemaTooNew
+from pattern_db.migrate import migrations_of
+from pattern_db.portable import (
+    STAYS,
+    TRAVELS,
+    Cut,
+    Rows,
+    create,
+    fill,
+    find,
+    owners_of,
+    reduce,
+    tables,
+    version_of,
+)
+
+NOW = "2026-02-03T04:05:06.007Z"
+ALL = migrations_of("constellation")
+COLUMNS = ["id", "agent_id", "title", "status", "priority", "parent_task_id", "created_at", "updated_at"]
+
+
+def task(name: str, agent: str, parent: str | None = None) -> list[str | int | None]:
+    return [name, agent, "Water the beds", "pending", 1, parent, NOW, NOW]
+
+
+def agent(name: str) -> list[str | None]:
+    return [name, name, "embedded", "rules-1", "", "{}", "[]", "active", NOW, NOW]
+
+
+AGENT_COLUMNS = [
+    *("id", "name", "model_provider", "model_name", "system_prompt", "config", "enabled_tools", "status"),
+    *("created_at", "updated_at"),
+]
+TWO = [
+    Rows(table="tasks", columns=COLUMNS, rows=[task("t1", "a", "t2"), task("t2", "b")]),
+    Rows(table="agents", columns=AGENT_COLUMNS, rows=[agent("a"), agent("b")]),
+]
+
+
+def made(folder: Path) -> Path:
+    path = folder / "made.db"
+    create(path, ALL, ALL.newest, now=NOW)
+    return path
+
+
+def test_every_table_travels_or_says_why_not() -> None:
+    with closing(template.in_memory(ALL, now=NOW)) as connection:
+        there = set(backup.ordinary_tables(connection))
+    assert there == set(TRAVELS) | set(STAYS)
+    assert not set(TRAVELS) & set(STAYS)
+
+
+def test_rows_may_come_before_those_that_they_refer_to(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    assert fill(path, TWO) == {"tasks": 2, "agents": 2}
+    with closing(open_connection(path)) as connection:
+        assert {rows.table: len(list(rows.rows)) for rows in tables(connection)} == {"agents": 2, "tasks": 2}
+        assert version_of(connection) == ALL.newest
+
+
+def test_one_agent_alone_leaves_the_other_and_says_what_was_cut(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    fill(path, TWO)
+    with closing(open_connection(path)) as connection:
+        assert find(connection, "agent", "a") == ("a", "a")
+        with pytest.raises(RowNotFound):
+            find(connection, "group", "a")
+        assert reduce(connection, ["a"]) == [Cut(table="tasks", column="parent_task_id", is_lost=False)]
+        assert fetch_all(connection, "SELECT id, parent_task_id FROM tasks") == [("t1", None)]
+        assert fetch_all(connection, "SELECT id FROM agents") == [("a",)]
+
+
+def test_a_group_takes_its_members_along(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    fill(path, TWO)
+    with closing(open_connection(path)) as connection:
+        connection.execute(
+            "INSERT INTO agent_groups (id, name, pattern_type, pattern_config, created_at, updated_at)"
+            " VALUES ('g', 'g', 'parallel', '{}', ?1, ?1)",
+            (NOW,),
+        )
+        connection.execute(
+            "INSERT INTO group_members (group_id, agent_id, ordinal, joined_at) VALUES ('g', 'b', 0, ?)", (NOW,)
+        )
+        assert owners_of(connection, "g") == ["g", "b"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "error"),
+    [
+        (Rows(table="tasks", columns=["id", "color"], rows=[["t", "red"]]), "columns of 'tasks'"),
+        (Rows(table="turn", columns=["key"], rows=[[1]]), "columns of 'turn'"),
+        (Rows(table="tasks", columns=COLUMNS, rows=[task("t", "nobody")]), "missing row of agents"),
+        (Rows(table="tasks", columns=COLUMNS[:3], rows=[["t", None, "x"]]), "rules of its schema"),
+        (Rows(table="agents", columns=AGENT_COLUMNS, rows=[agent("a"), agent("a")]), "rules of its schema"),
+    ],
+)
+def test_what_breaks_the_schema_is_refused(tmp_path: Path, rows: Rows, error: str) -> None:
+    with pytest.raises(BackupInvalid, match=error):
+        fill(made(tmp_path), [rows])
+
+
+def test_an_archive_of_a_newer_server_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SchemaTooNew, match=str(ALL.newest + 1)):
+        create(tmp_path / "no.db", ALL, ALL.newest + 1, now=NOW)
