@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pattern_db.connection import Connection, Table
+from pattern_db.connection import Connection, Table, require_change
 from pattern_db.tables import sign_ins
 
 
@@ -49,5 +49,6 @@ def delete(connection: Connection, user_id: str, identity_id: str, now: str) -> 
     Raises:
         RowNotFound: the user has none with this id.
     """
-    _IDENTITIES.delete(connection, "WHERE id = ? AND user_id = ?", (identity_id, user_id), f"identity {identity_id}")
+    connection.execute("DELETE FROM user_identities WHERE id = ? AND user_id = ?", (identity_id, user_id))
+    require_change(connection, f"identity {identity_id}")
     sign_ins.revoke_of(connection, user_id, now)
