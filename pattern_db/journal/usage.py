@@ -136,7 +136,9 @@ _ROOT_CAUSE = (
     " WHEN sender = 'system' THEN 'schedule' WHEN is_group THEN 'group' WHEN sender LIKE 'agent:%' THEN 'unknown'"
     " ELSE 'person' END FROM up WHERE parent IS NULL)"
 )
-_CAUSE = f"iif(purpose = 'summary', 'summary', coalesce({_ROOT_CAUSE}, 'unknown'))"
+_CAUSE = (
+    f"CASE purpose WHEN 'summary' THEN 'summary' WHEN 'aside' THEN 'person' ELSE coalesce({_ROOT_CAUSE}, 'unknown') END"
+)
 _NAME = "(SELECT name FROM agents WHERE id = agent_id)"
 _ADD_TO_DAY = (
     f"INSERT INTO usage_day (day, agent_id, group_id, provider, model, {', '.join(_COUNTED)})"
