@@ -1,0 +1,275 @@
+"""From a request in OpenAI's form to a turn, and from a turn to its answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, Header, Request
+
+from pattern_core.approvals import ApprovalAnswer
+from pattern_core.constellation import Constellation
+from pattern_core.errors import Conflict, InvalidInput, PatternError
+from pattern_core.events import Event
+from pattern_core.messages import Image, Text, ToolCall
+from pattern_core.turns.admission import DIGEST_BYTES, IncomingMessage, accepted_before
+from pattern_core.turns.consent import AGREED
+from pattern_core.views import TurnView
+from pattern_db.columns import iso
+from pattern_db.enums import ApprovalStatus, Role, TurnStatus
+from pattern_db.journal.usage import NOTHING, UsageSum
+from pattern_server.accounts import Principal
+from pattern_server.http.routes.messages import IdempotencyKey
+from pattern_server.http.v1.asked import Asked
+from pattern_server.http.v1.models import NamedModel
+
+ORIGIN = "openai"  # of sessions and messages
+# A client repeats a request by itself when its time is over: 600 s by default, three times.
+REPEATED_WITHIN_S = 1_800.0
+
+Finish = Literal["stop", "length", "content_filter", "tool_calls"]
+
+
+class TurnFailed(PatternError):
+    """The turn of a request to `/v1` did not complete."""
+
+    code = "turn_failed"
+    remedy = "Read the message; `pattern turn show` has the details. Send the request again once the cause is gone."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """What a client says in headers: about repetition, and in which conversation the request belongs."""
+
+    idempotency_key: str | None
+    is_repeated: bool
+    session_id: str | None
+    chat: str | None
+    is_ephemeral: bool
+
+
+async def _extras(
+    idempotency_key: IdempotencyKey = None,
+    x_stainless_retry_count: Annotated[
+        str, Header(description="Set by OpenAI's clients: how often they repeated the request.")
+    ] = "0",
+    x_session_id: Annotated[str | None, Header(description="The id of a session, to talk in it.")] = None,
+    x_openwebui_chat_id: Annotated[
+        str | None, Header(description="The front end's own id of the conversation, to find its session again.")
+    ] = None,
+    x_ephemeral: Annotated[bool, Header(description="`true`: nothing of the request is kept.")] = False,
+) -> Extras:
+    is_repeated = x_stainless_retry_count not in ("", "0")
+    return Extras(
+        idempotency_key=idempotency_key,
+        is_repeated=is_repeated,
+        session_id=x_session_id,
+        chat=x_openwebui_chat_id,
+        is_ephemeral=x_ephemeral,
+    )
+
+
+Headers = Annotated[Extras, Depends(_extras)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingAnswer:
+    """A turn that answers a request. Its events for this answer come after the event `after`, and after those of the
+    results of `calls`, which the client sent; the turn had `spent` something before.
+    """
+
+    target: NamedModel
+    turn_id: str
+    after: int = 0
+    is_new: bool = False
+    calls: frozenset[str] = frozenset()
+    spent: UsageSum = NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer: its text, calls that the client answers, why it ends, and what it used."""
+
+    text: str
+    finish: Finish
+    usage: UsageSum
+    calls: Sequence[ToolCall] = ()
+
+
+async def begin(
+    request: Request, constellation: Constellation, target: NamedModel, caller: Principal, asked: Asked, extras: Extras
+) -> PendingAnswer:
+    """Return the turn of a request: the one that waits for its results, that of an earlier attempt, or a new one.
+
+    Raises:
+        InvalidInput: nothing new is asked, or a result is missing.
+        PatternError: as `Constellation.submit`.
+    """
+    if results := asked.results:
+        return await _continued(constellation, target, caller, results)
+    words, clock = asked.words, constellation.runtime.clock
+    fingerprint = _digest(caller.sender, target.id, request.url.path, (await request.body()).hex())
+    incoming = IncomingMessage(
+        agent_id=target.id,
+        content="".join(part.text for part in words if isinstance(part, Text)),
+        parts=words if any(isinstance(part, Image) for part in words) else (),
+        sender=caller.sender,
+        idempotency_key=extras.idempotency_key,
+        source=ORIGIN,
+        source_metadata=asked.metadata,
+        policy="enqueue",
+        options=asked.options,
+        fingerprint=fingerprint,
+    )
+    since = iso(clock.now_ms() - int(REPEATED_WITHIN_S * 1000)) if extras.is_repeated else None
+    known = await constellation.database.read(accepted_before, incoming, target.id, since)
+    if known is not None:
+        return PendingAnswer(target=target, turn_id=known)
+    session_id = extras.session_id or await _session(constellation, target, caller, asked, extras.chat)
+    incoming, seen = replace(incoming, session_id=session_id), constellation.events.latest
+    if target.kind == "group":
+        ticket = await constellation.submit_to_group(target.id, incoming)
+    else:
+        ticket = await constellation.submit(incoming)
+    if ticket.is_replay:
+        return PendingAnswer(target=target, turn_id=ticket.turn_id)
+    return PendingAnswer(target=target, turn_id=ticket.turn_id, after=seen, is_new=True)
+
+
+async def _session(
+    constellation: Constellation, target: NamedModel, caller: Principal, asked: Asked, chat: str | None
+) -> str:
+    """Return the session of a conversation, by the front end's id of it (`chat`) or by its beginning; a new one for a
+    conversation without an answer.
+    """
+    first = asked.answers[0] if asked.answers else len(asked.conversation)
+    opening = [one.text for one in asked.conversation[:first]] if chat is None else ["chat", chat]
+    beginning, known = _digest(caller.sender, *opening), None
+    if asked.answers or chat is not None:
+        answer = asked.conversation[first].text if asked.answers else ""
+        known = await constellation.sessions.begun_as(target.id, beginning, answer)
+    return (known or await constellation.sessions.create(target.id, origin=ORIGIN, beginning=beginning)).id
+
+
+def _digest(*texts: str) -> bytes:
+    return blake2b(json.dumps(texts).encode(), digest_size=DIGEST_BYTES).digest()
+
+
+async def _continued(
+    constellation: Constellation, target: NamedModel, caller: Principal, results: Mapping[str, str]
+) -> PendingAnswer:
+    """Give a waiting turn the results of its client's calls; those that it has already are not given again.
+
+    Raises:
+        NotFound: there is no such call.
+        InvalidInput: the calls are not of one turn of the target.
+        Conflict: a call was closed without a result.
+    """
+    found = [await constellation.approvals.get(call_id) for call_id in results]
+    turn_ids = {str(one.request.get("turn_id")) for one in found}
+    if len(turn_ids) > 1 or any("client" not in one.request or one.request["agent_id"] != target.id for one in found):
+        raise InvalidInput("the results are not of calls of one answer of this model; send those of the last answer")
+    turn_id = turn_ids.pop()
+    view, seen = await constellation.turn(turn_id), constellation.events.latest
+    for one in found:
+        if one.status is ApprovalStatus.PENDING:
+            answer = ApprovalAnswer(approve=True, by=caller.author, result=results[one.id])
+            await constellation.approvals.decide(one.id, answer)
+        elif one.status not in AGREED:
+            raise Conflict(f"the call {one.id} was closed without a result ({one.status}); send a new message")
+    calls = frozenset(str(one.request["call_id"]) for one in found)
+    if view.status is not TurnStatus.WAITING:  # the request is repeated
+        return PendingAnswer(target=target, turn_id=turn_id, calls=calls)
+    return PendingAnswer(target=target, turn_id=turn_id, after=seen, calls=calls, spent=view.usage)
+
+
+async def reply_of(constellation: Constellation, exchange: PendingAnswer, view: TurnView, base_url: str) -> Reply:
+    """Return the answer of a turn that has ended or waits. A turn that waits for a person says so, with a link.
+
+    Raises:
+        TurnFailed: it did not complete.
+    """
+    if view.has_ended and view.status is not TurnStatus.COMPLETED:
+        error: Mapping[str, Any] = view.error or {}
+        raise TurnFailed(f"{error.get('message')} ({error.get('code')})", turn_id=view.id)
+    said = [view.text or ""] if view.group_id else _said(view, exchange.calls)
+    asked = [await constellation.approvals.get(approval_id) for approval_id in view.approvals]
+    calls: list[ToolCall] = []
+    for one in asked:
+        if "client" in one.request:  # its id is that of the question, which finds the turn again
+            calls.append(ToolCall(call_id=one.id, tool=one.request["tool"], arguments=one.request["arguments"]))
+        else:
+            link = f"{base_url}api/v1/constellations/{constellation.id}/approvals/{one.id}"
+            what = f"{one.request.get('tool', one.kind)}: {one.request.get('reason', '')}"
+            said.append(f"I wait for a person's approval of {what}\n`pattern approvals approve {one.id}`, or {link}")
+    cut_off = next((row.finish_reason for row in reversed(view.messages) if row.role is Role.ASSISTANT), None)
+    finish: Finish = "stop"
+    if calls:
+        finish = "tool_calls"
+    elif cut_off is not None:
+        finish = "content_filter" if cut_off == "content_filter" else "length"
+    return Reply(
+        text="\n\n".join(filter(None, said)),
+        finish=finish,
+        usage=replace(
+            view.usage,
+            input_tokens=view.usage.input_tokens - exchange.spent.input_tokens,
+            output_tokens=view.usage.output_tokens - exchange.spent.output_tokens,
+            cached_tokens=view.usage.cached_tokens - exchange.spent.cached_tokens,
+        ),
+        calls=calls,
+    )
+
+
+def _said(view: TurnView, calls: frozenset[str]) -> list[str]:
+    """Return what an agent said in a turn, after the results of the client's calls."""
+    results = [place for place, row in enumerate(view.messages) if row.role is Role.TOOL and row.tool_call_id in calls]
+    rows = view.messages[max(results, default=-1) + 1 :]
+    return [row.content for row in rows if row.role is Role.ASSISTANT and row.content]
+
+
+@dataclass(slots=True)
+class Spoken:
+    """The text of a turn's answer, from its events. What was streamed of a discarded attempt stays."""
+
+    exchange: PendingAnswer
+    text: str = ""
+    _message: str = ""  # what was streamed of the message that is not complete
+    _awaited: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._awaited = {*self.exchange.calls}
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the events are those of this answer."""
+        return not self._awaited
+
+    def more(self, event: Event) -> str:
+        """Return the text that an event adds."""
+        if self._awaited and event.name == "tool.result":
+            self._awaited.discard(str(event.data.get("call_id")))
+        if self._awaited or event.turn_id != self.exchange.turn_id or self.exchange.target.kind == "group":
+            return ""
+        piece = ""
+        match event.name:
+            case "text.delta":
+                piece = str(event.data["text"])
+                self._message += piece
+                if self._message == piece and self.text:
+                    piece = f"\n\n{piece}"
+            case "step.superseded":
+                self._message = ""
+            case "message":
+                content = str(event.data.get("content") or "")
+                piece = content.removeprefix(self._message)
+                if self._message and piece == content:  # it was stored without what was streamed of it
+                    piece = ""
+                elif not self._message and self.text and piece:
+                    piece = f"\n\n{piece}"
+                self._message = ""
+        self.text += piece
+        return piece
