@@ -22,7 +22,7 @@ from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
 from pattern_core.delivery import Delivery
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
-from pattern_core.errors import NotFound, Unavailable
+from pattern_core.errors import InvalidInput, NotFound, Unavailable
 from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.groups.group import Group, Groups
@@ -455,6 +455,22 @@ class Constellation:
     async def _end(self, turn_id: str, reason: str) -> None:
         await self.cancel(turn_id, reason=reason)
         await self.wait(turn_id)
+
+    async def discard(self, turn_id: str) -> None:
+        """Take the messages of an agent's turn out of its conversation and of every search; cancel it first.
+
+        Raises:
+            NotFound: there is no such turn.
+            InvalidInput: it is a group's.
+        """
+        await self._end(turn_id, "discarded")
+        row = await self.database.read(turns.by_id, turn_id)
+        if row.group_id is not None:
+            raise InvalidInput("what a group said is in its members' conversations; delete its session instead")
+        work = UnitOfWork()
+        work.store(messages.discard_batch, row.agent_id, row.batch_id or "")
+        await self._journal.commit_work(work)
+        self._forget(row.agent_id)
 
     async def prune(self, days: int, *, dry_run: bool = False) -> Pruned:
         """Delete old rows of the journal; return their numbers, as `Journal.prune`."""

@@ -175,6 +175,12 @@ def of_turn(connection: Connection, turn: int) -> UsageSum:
     return sum_of(connection.execute(f"SELECT {', '.join(SUMS)} FROM usage WHERE turn = ?", (turn,)).get)
 
 
+def of_steps(connection: Connection, turn: int, after: int, last: int) -> UsageSum:
+    """Return the sum over the calls of a turn's steps after one step, up to another and with that."""
+    where = "WHERE turn = ? AND step > ? AND step <= ?"
+    return sum_of(connection.execute(f"SELECT {', '.join(SUMS)} FROM usage {where}", (turn, after, last)).get)
+
+
 def of_tree(connection: Connection, turn: int) -> UsageSum:
     """Return the sum over all calls of a turn and of those that it led to."""
     sql = f"{TREE} SELECT {', '.join(SUMS)} FROM usage WHERE turn IN (SELECT key FROM tree)"

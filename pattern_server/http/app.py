@@ -52,6 +52,7 @@ RESOURCES = (
     "pattern_server.http.routes.mcp",
     "pattern_server.http.v1.models",
     "pattern_server.http.v1.chat",
+    "pattern_server.http.v1.responses",
     "pattern_server.http.routes.audit",
 )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 
 import trio
 from starlette.responses import Response
@@ -79,7 +79,7 @@ async def check_start(constellation: Constellation, after: int, turn_id: str | N
     return turn_id is not None and (await constellation.turn(turn_id)).has_ended
 
 
-async def stored(constellation: Constellation, after: int, turn_id: str | None) -> AsyncIterator[Event]:
+async def stored(constellation: Constellation, after: int, turn_id: str | None) -> AsyncGenerator[Event]:
     """Yield the events of a turn that has ended."""
     while True:
         batch = await constellation.database.read_aside(read, after, turn_id=turn_id)
@@ -95,7 +95,7 @@ class EventStream(Response):
 
     If the turn `is_new`, all its events come after `after`; otherwise its end may come before.
     Other protocols are subclasses: they `encode` events in their own way, say when a stream `is_over` before the turn
-    has ended, and what is sent as its `opening`, at its end (`last`) and if it is `broken`.
+    has ended, and what is sent `first`, at the end (`last`) and if it is `broken`.
 
     `use()` keeps the constellation awake during the stream, which ends when the caller's token or user is no longer
     valid. Errors before the first byte are raised, for a problem document; later the stream just ends, and the client
@@ -103,7 +103,6 @@ class EventStream(Response):
     """
 
     media_type = MEDIA_TYPE
-    opening = f"retry: {RETRY_MS}\n\n".encode()
     is_over = False
 
     def __init__(self, use: Use, *, after: int, turn_id: str | None = None, is_new: bool = False) -> None:
@@ -124,10 +123,13 @@ class EventStream(Response):
                 has_ended = not self._is_new and await check_start(constellation, self._after, self._turn_id)
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 has_started = True
-                await self._send_piece(self.opening)
+                await self._send_piece(await self.first(constellation))
                 if has_ended:
-                    async for event in stored(constellation, self._after, self._turn_id):
-                        await self._send_piece(self.encode(event))
+                    async with aclosing(stored(constellation, self._after, self._turn_id)) as events:
+                        async for event in events:
+                            await self._send_piece(self.encode(event))
+                            if self.is_over:
+                                break
                 else:
                     await self._send_coming(constellation)
                 rest = await self.last(constellation)
@@ -136,6 +138,10 @@ class EventStream(Response):
                 raise
             rest = self.broken(error)
         await send({"type": "http.response.body", "body": rest, "more_body": False})
+
+    async def first(self, _constellation: Constellation) -> bytes:
+        """Return what is sent before the first event."""
+        return f"retry: {RETRY_MS}\n\n".encode()
 
     def encode(self, event: Event) -> bytes:
         """Return an event as sent; maybe nothing."""

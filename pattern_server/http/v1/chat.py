@@ -113,41 +113,41 @@ async def complete(body: ChatRequest, request: Request, server: Server, caller: 
     before in a session, which is found by the conversation's beginning or by a header. With `stream` the answer is a
     stream of chunks. A call of one of the client's `tools` ends the answer, and the turn waits for its result.
     """
-    target, asked = await resolve(server, caller, body.model), body.read()
+    named, asked = await resolve(server, caller, body.model), body.read()
     shape = Shape(
-        target=target,
+        named=named,
         created=server.runtime.clock.now_ms() // 1000,
         includes_usage=body.stream_options is not None and body.stream_options.include_usage,
         base_url=str(request.base_url),
     )
-    async with target.home.use() as constellation:
-        agent = await _answering(constellation, target, asked.options)
-        if target.is_ephemeral or extras.is_ephemeral or asked.is_beside:
+    async with named.home.use() as constellation:
+        agent = await answering(constellation, named, asked.options)
+        if named.is_ephemeral or extras.is_ephemeral or asked.is_beside:
             name = Ids(server.runtime.clock, server.runtime.randomness).new("aside")
             if body.stream:
-                return AsideStream(target.home, asked, agent, shape, name)
-            answer = await constellation.ask_aside(agent, asked.conversation, asked.options, _ignore)
+                return AsideStream(named.home, asked, agent, shape, name)
+            answer = await constellation.ask_aside(agent, asked.conversation, asked.options, ignore)
             return shape.completion(name, of_model(answer))
-        exchange = await begin(request, constellation, target, caller, asked, extras)
+        pending = await begin(request, constellation, named, caller, asked, extras)
     if body.stream:
-        return ChatStream(exchange, shape)
-    view = await ended(target.home, exchange.turn_id, math.inf)
+        return ChatStream(pending, shape)
+    view = await ended(named.home, pending.turn_id, math.inf)
     assert view is not None  # patience has no end
-    async with target.home.use() as constellation:
-        reply = await reply_of(constellation, exchange, view, shape.base_url)
+    async with named.home.use() as constellation:
+        reply = await reply_of(constellation, pending, view, shape.base_url)
     headers = {"x-turn-id": view.id, **({} if view.session_id is None else {"x-session-id": view.session_id})}
-    return JSONResponse(shape.completion(exchange.turn_id, reply), headers=headers)
+    return JSONResponse(shape.completion(pending.turn_id, reply), headers=headers)
 
 
-async def _answering(constellation: Constellation, target: NamedModel, options: TurnOptions) -> Agent:
+async def answering(constellation: Constellation, named: NamedModel, options: TurnOptions) -> Agent:
     """Return the agent that answers; of a group the first one.
 
     Raises:
         InvalidInput: a group was sent tools, has no members, or an agent's own tool has the same name.
     """
-    agent_id = target.id
-    if target.kind == "group":
-        workers = (await constellation.groups.get(target.id)).workers
+    agent_id = named.id
+    if named.kind == "group":
+        workers = (await constellation.groups.get(named.id)).workers
         if options.tools or not workers:
             raise InvalidInput("`tools`: only agents can call them; leave them out, or choose an agent as the model")
         agent_id = workers[0].id
@@ -172,10 +172,10 @@ def of_model(answer: ModelReply) -> Reply:
 class Shape:
     """What is the same in all parts of an answer."""
 
-    def __init__(self, target: NamedModel, created: int, includes_usage: bool, base_url: str) -> None:
+    def __init__(self, named: NamedModel, created: int, includes_usage: bool, base_url: str) -> None:
         self.includes_usage = includes_usage
         self.base_url = base_url
-        self._common = {"created": created, "model": target.model}
+        self._common = {"created": created, "model": named.model}
 
     def completion(self, name: str, reply: Reply) -> dict[str, object]:
         """Return a complete answer."""
@@ -246,45 +246,50 @@ def _usage(used: UsageSum) -> dict[str, object]:
     }
 
 
-class ChatStream(EventStream):
+class ChunkStream(EventStream):
+    """The chunks of an answer with a name."""
+
+    _shape: Shape
+    _name: str
+
+    async def first(self, _constellation: Constellation) -> bytes:
+        """Return the first chunk, without text."""
+        return self._shape.chunk(self._name, {"role": "assistant", "content": ""})
+
+    def broken(self, error: PatternError | DatabaseError) -> bytes:
+        """Return an error as clients expect it in a stream."""
+        return b"data: " + bytes(for_path(f"{OPENAI}/", of_error(error)).body) + b"\n\n" + DONE
+
+
+class ChatStream(ChunkStream):
     """The chunks of a turn's answer."""
 
-    def __init__(self, exchange: PendingAnswer, shape: Shape) -> None:
-        super().__init__(
-            exchange.target.home.use, after=exchange.after, turn_id=exchange.turn_id, is_new=exchange.is_new
-        )
-        self._exchange = exchange
+    def __init__(self, pending: PendingAnswer, shape: Shape) -> None:
+        super().__init__(pending.named.home.use, after=pending.after, turn_id=pending.turn_id, is_new=pending.is_new)
+        self._pending = pending
         self._shape = shape
-        self._spoken = Spoken(exchange)
-        self.headers["x-turn-id"] = exchange.turn_id
-        self.opening = shape.chunk(exchange.turn_id, {"role": "assistant", "content": ""})
+        self._name = pending.turn_id
+        self._spoken = Spoken(pending)
+        self.headers["x-turn-id"] = pending.turn_id
 
     def encode(self, event: Event) -> bytes:
         """Return the chunk with what an event adds to the answer."""
         piece = self._spoken.more(event)
         self.is_over = event.name in RESTING and self._spoken.has_begun
-        return self._shape.chunk(self._exchange.turn_id, {"content": piece}) if piece else b""
+        return self._shape.chunk(self._pending.turn_id, {"content": piece}) if piece else b""
 
     async def last(self, constellation: Constellation) -> bytes:
         """Return the end of the answer, or why there is none."""
-        turn_id = self._exchange.turn_id
+        turn_id = self._pending.turn_id
         try:
             view = await constellation.turn(turn_id)
-            reply = await reply_of(constellation, self._exchange, view, self._shape.base_url)
+            reply = await reply_of(constellation, self._pending, view, self._shape.base_url)
         except PatternError as error:
             return self.broken(error)
         return self._shape.end(turn_id, reply, self._spoken.text)
 
-    def broken(self, error: PatternError | DatabaseError) -> bytes:
-        """Return an error as clients expect it in a stream."""
-        return _failure(error)
 
-
-def _failure(error: PatternError | DatabaseError) -> bytes:
-    return b"data: " + bytes(for_path(f"{OPENAI}/", of_error(error)).body) + b"\n\n" + DONE
-
-
-class AsideStream(EventStream):
+class AsideStream(ChunkStream):
     """The chunks of an answer of which nothing is kept."""
 
     def __init__(self, home: Access, asked: Asked, agent: Agent, shape: Shape, name: str) -> None:
@@ -295,7 +300,6 @@ class AsideStream(EventStream):
         self._name = name
         self._said = ""
         self._end = b""
-        self.opening = shape.chunk(name, {"role": "assistant", "content": ""})
 
     async def _send_coming(self, constellation: Constellation) -> None:
         async def on_delta(delta: Delta) -> None:
@@ -308,12 +312,12 @@ class AsideStream(EventStream):
             answer = await constellation.ask_aside(self._agent, asked.conversation, asked.options, on_delta)
             self._end = self._shape.end(self._name, of_model(answer), self._said)
         except PatternError as error:
-            self._end = _failure(error)
+            self._end = self.broken(error)
 
     async def last(self, _constellation: Constellation) -> bytes:
         """Return the end of the answer, or why there is none."""
         return self._end
 
 
-async def _ignore(_delta: Delta) -> None:
+async def ignore(_delta: Delta) -> None:
     """Ignore a piece: the client waits for the whole answer."""

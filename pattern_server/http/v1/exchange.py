@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
@@ -20,7 +20,9 @@ from pattern_core.turns.consent import AGREED
 from pattern_core.views import TurnView
 from pattern_db.columns import iso
 from pattern_db.enums import ApprovalStatus, Role, TurnStatus
-from pattern_db.journal.usage import NOTHING, UsageSum
+from pattern_db.journal import approvals
+from pattern_db.journal.usage import UsageSum, of_steps
+from pattern_db.tables.messages import MessageRow
 from pattern_server.accounts import Principal
 from pattern_server.http.routes.messages import IdempotencyKey
 from pattern_server.http.v1.asked import Asked
@@ -28,6 +30,7 @@ from pattern_server.http.v1.models import NamedModel
 
 ORIGIN = "openai"  # of sessions and messages
 # A client repeats a request by itself when its time is over: 600 s by default, three times.
+STEPS_MAX = 1_000_000  # no turn has so many
 REPEATED_WITHIN_S = 1_800.0
 
 Finish = Literal["stop", "length", "content_filter", "tool_calls"]
@@ -77,16 +80,15 @@ Headers = Annotated[Extras, Depends(_extras)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingAnswer:
-    """A turn that answers a request. Its events for this answer come after the event `after`, and after those of the
-    results of `calls`, which the client sent; the turn had `spent` something before.
+    """The answer to a request: what a turn says after its step `after_step`, which called tools of the client, or from
+    its beginning (0). Its events come after the event `after`.
     """
 
-    target: NamedModel
+    named: NamedModel
     turn_id: str
     after: int = 0
     is_new: bool = False
-    calls: frozenset[str] = frozenset()
-    spent: UsageSum = NOTHING
+    after_step: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ class Reply:
 
 
 async def begin(
-    request: Request, constellation: Constellation, target: NamedModel, caller: Principal, asked: Asked, extras: Extras
+    request: Request, constellation: Constellation, named: NamedModel, caller: Principal, asked: Asked, extras: Extras
 ) -> PendingAnswer:
     """Return the turn of a request: the one that waits for its results, that of an earlier attempt, or a new one.
 
@@ -109,11 +111,12 @@ async def begin(
         PatternError: as `Constellation.submit`.
     """
     if results := asked.results:
-        return await _continued(constellation, target, caller, results)
+        return await _continued(constellation, named, caller, results)
     words, clock = asked.words, constellation.runtime.clock
-    fingerprint = _digest(caller.sender, target.id, request.url.path, (await request.body()).hex())
+    body = blake2b(await request.body()).hexdigest()
+    fingerprint = _digest(caller.sender, named.id, request.url.path, body)
     incoming = IncomingMessage(
-        agent_id=target.id,
+        agent_id=named.id,
         content="".join(part.text for part in words if isinstance(part, Text)),
         parts=words if any(isinstance(part, Image) for part in words) else (),
         sender=caller.sender,
@@ -125,22 +128,22 @@ async def begin(
         fingerprint=fingerprint,
     )
     since = iso(clock.now_ms() - int(REPEATED_WITHIN_S * 1000)) if extras.is_repeated else None
-    known = await constellation.database.read(accepted_before, incoming, target.id, since)
+    known = await constellation.database.read(accepted_before, incoming, named.id, since)
     if known is not None:
-        return PendingAnswer(target=target, turn_id=known)
-    session_id = extras.session_id or await _session(constellation, target, caller, asked, extras.chat)
+        return PendingAnswer(named=named, turn_id=known)
+    session_id = extras.session_id or await _session(constellation, named, caller, asked, extras.chat)
     incoming, seen = replace(incoming, session_id=session_id), constellation.events.latest
-    if target.kind == "group":
-        ticket = await constellation.submit_to_group(target.id, incoming)
+    if named.kind == "group":
+        ticket = await constellation.submit_to_group(named.id, incoming)
     else:
         ticket = await constellation.submit(incoming)
     if ticket.is_replay:
-        return PendingAnswer(target=target, turn_id=ticket.turn_id)
-    return PendingAnswer(target=target, turn_id=ticket.turn_id, after=seen, is_new=True)
+        return PendingAnswer(named=named, turn_id=ticket.turn_id)
+    return PendingAnswer(named=named, turn_id=ticket.turn_id, after=seen, is_new=True)
 
 
 async def _session(
-    constellation: Constellation, target: NamedModel, caller: Principal, asked: Asked, chat: str | None
+    constellation: Constellation, named: NamedModel, caller: Principal, asked: Asked, chat: str | None
 ) -> str:
     """Return the session of a conversation, by the front end's id of it (`chat`) or by its beginning; a new one for a
     conversation without an answer.
@@ -150,8 +153,8 @@ async def _session(
     beginning, known = _digest(caller.sender, *opening), None
     if asked.answers or chat is not None:
         answer = asked.conversation[first].text if asked.answers else ""
-        known = await constellation.sessions.begun_as(target.id, beginning, answer)
-    return (known or await constellation.sessions.create(target.id, origin=ORIGIN, beginning=beginning)).id
+        known = await constellation.sessions.begun_as(named.id, beginning, answer)
+    return (known or await constellation.sessions.create(named.id, origin=ORIGIN, beginning=beginning)).id
 
 
 def _digest(*texts: str) -> bytes:
@@ -159,18 +162,18 @@ def _digest(*texts: str) -> bytes:
 
 
 async def _continued(
-    constellation: Constellation, target: NamedModel, caller: Principal, results: Mapping[str, str]
+    constellation: Constellation, named: NamedModel, caller: Principal, results: Mapping[str, str]
 ) -> PendingAnswer:
     """Give a waiting turn the results of its client's calls; those that it has already are not given again.
 
     Raises:
         NotFound: there is no such call.
-        InvalidInput: the calls are not of one turn of the target.
+        InvalidInput: the calls are not of one turn of the model.
         Conflict: a call was closed without a result.
     """
     found = [await constellation.approvals.get(call_id) for call_id in results]
     turn_ids = {str(one.request.get("turn_id")) for one in found}
-    if len(turn_ids) > 1 or any("client" not in one.request or one.request["agent_id"] != target.id for one in found):
+    if len(turn_ids) > 1 or any("client" not in one.request or one.request["agent_id"] != named.id for one in found):
         raise InvalidInput("the results are not of calls of one answer of this model; send those of the last answer")
     turn_id = turn_ids.pop()
     view, seen = await constellation.turn(turn_id), constellation.events.latest
@@ -180,79 +183,76 @@ async def _continued(
             await constellation.approvals.decide(one.id, answer)
         elif one.status not in AGREED:
             raise Conflict(f"the call {one.id} was closed without a result ({one.status}); send a new message")
-    calls = frozenset(str(one.request["call_id"]) for one in found)
-    if view.status is not TurnStatus.WAITING:  # the request is repeated
-        return PendingAnswer(target=target, turn_id=turn_id, calls=calls)
-    return PendingAnswer(target=target, turn_id=turn_id, after=seen, calls=calls, spent=view.usage)
+    return PendingAnswer(
+        named=named,
+        turn_id=turn_id,
+        after=seen if view.status is TurnStatus.WAITING else 0,  # 0: the request is repeated
+        after_step=max(one.step or 0 for one in found),
+    )
 
 
-async def reply_of(constellation: Constellation, exchange: PendingAnswer, view: TurnView, base_url: str) -> Reply:
-    """Return the answer of a turn that has ended or waits. A turn that waits for a person says so, with a link.
+async def reply_of(constellation: Constellation, answer: PendingAnswer, view: TurnView, base_url: str) -> Reply:
+    """Return the answer of a turn that has ended or waits, or that called tools of the client since. A turn that waits
+    for a person says so, with a link.
 
     Raises:
         TurnFailed: it did not complete.
     """
-    if view.has_ended and view.status is not TurnStatus.COMPLETED:
+    asked = await constellation.database.read(approvals.of_turn, view.key)
+    clients = [one for one in asked if "client" in one.request]
+    step = min((one.step or 0 for one in clients if (one.step or 0) > answer.after_step), default=0)
+    if not step and view.has_ended and view.status is not TurnStatus.COMPLETED:
         error: Mapping[str, Any] = view.error or {}
         raise TurnFailed(f"{error.get('message')} ({error.get('code')})", turn_id=view.id)
-    said = [view.text or ""] if view.group_id else _said(view, exchange.calls)
-    asked = [await constellation.approvals.get(approval_id) for approval_id in view.approvals]
-    calls: list[ToolCall] = []
-    for one in asked:
-        if "client" in one.request:  # its id is that of the question, which finds the turn again
-            calls.append(ToolCall(call_id=one.id, tool=one.request["tool"], arguments=one.request["arguments"]))
-        else:
+    calls = [one for one in clients if one.step == step]
+    given = {one.request["call_id"] for one in clients if one.step == answer.after_step}
+    rows = _between(view.messages, given, {one.request["call_id"] for one in calls})
+    said = [view.text or ""] if view.group_id else [row.content or "" for row in rows if row.role is Role.ASSISTANT]
+    for one in asked if not step else ():
+        if one not in clients and one.status is ApprovalStatus.PENDING:
             link = f"{base_url}api/v1/constellations/{constellation.id}/approvals/{one.id}"
             what = f"{one.request.get('tool', one.kind)}: {one.request.get('reason', '')}"
             said.append(f"I wait for a person's approval of {what}\n`pattern approvals approve {one.id}`, or {link}")
-    cut_off = next((row.finish_reason for row in reversed(view.messages) if row.role is Role.ASSISTANT), None)
-    finish: Finish = "stop"
-    if calls:
-        finish = "tool_calls"
-    elif cut_off is not None:
-        finish = "content_filter" if cut_off == "content_filter" else "length"
+    cut_off = next((row.finish_reason for row in reversed(rows) if row.role is Role.ASSISTANT), None)
+    finish: Finish = "tool_calls" if calls else "stop" if cut_off is None else "length"
+    usage = view.usage
+    if answer.after_step or step:
+        usage = await constellation.database.read(of_steps, view.key, answer.after_step, step or STEPS_MAX)
     return Reply(
         text="\n\n".join(filter(None, said)),
-        finish=finish,
-        usage=replace(
-            view.usage,
-            input_tokens=view.usage.input_tokens - exchange.spent.input_tokens,
-            output_tokens=view.usage.output_tokens - exchange.spent.output_tokens,
-            cached_tokens=view.usage.cached_tokens - exchange.spent.cached_tokens,
-        ),
-        calls=calls,
+        finish="content_filter" if cut_off == "content_filter" and not calls else finish,
+        usage=usage,
+        # A call has the id of its question, which finds the turn again.
+        calls=[ToolCall(call_id=one.id, tool=one.request["tool"], arguments=one.request["arguments"]) for one in calls],
     )
 
 
-def _said(view: TurnView, calls: frozenset[str]) -> list[str]:
-    """Return what an agent said in a turn, after the results of the client's calls."""
-    results = [place for place, row in enumerate(view.messages) if row.role is Role.TOOL and row.tool_call_id in calls]
-    rows = view.messages[max(results, default=-1) + 1 :]
-    return [row.content for row in rows if row.role is Role.ASSISTANT and row.content]
+def _between(rows: Sequence[MessageRow], given: Collection[str], calls: Collection[str]) -> Sequence[MessageRow]:
+    """Return a turn's messages after the results of the calls `given`, up to the one that made the `calls`."""
+    results = [place for place, row in enumerate(rows) if row.role is Role.TOOL and row.tool_call_id in given]
+    made = [
+        place
+        for place, row in enumerate(rows)
+        if isinstance(row.parts, list) and any(part.get("call_id") in calls for part in row.parts)
+    ]
+    return rows[max(results, default=-1) + 1 : min(made, default=len(rows)) + 1]
 
 
 @dataclass(slots=True)
 class Spoken:
-    """The text of a turn's answer, from its events. What was streamed of a discarded attempt stays."""
+    """The text of an answer, from the events of its turn. What was streamed of a discarded attempt stays."""
 
-    exchange: PendingAnswer
+    answer: PendingAnswer
     text: str = ""
+    has_begun: bool = False  # the events are those of this answer
     _message: str = ""  # what was streamed of the message that is not complete
-    _awaited: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self._awaited = {*self.exchange.calls}
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the events are those of this answer."""
-        return not self._awaited
 
     def more(self, event: Event) -> str:
         """Return the text that an event adds."""
-        if self._awaited and event.name == "tool.result":
-            self._awaited.discard(str(event.data.get("call_id")))
-        if self._awaited or event.turn_id != self.exchange.turn_id or self.exchange.target.kind == "group":
+        after_step = self.answer.after_step
+        if not after_step or (event.name == "step.started" and int(str(event.data["step"])) > after_step):
+            self.has_begun = True
+        if not self.has_begun or event.turn_id != self.answer.turn_id or self.answer.named.kind == "group":
             return ""
         piece = ""
         match event.name:

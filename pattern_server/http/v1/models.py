@@ -128,9 +128,9 @@ async def get_model(model: str, server: Server, caller: MayRead) -> object:
 
     Return the agent or group with this name.
     """
-    target = await resolve(server, caller, model)
-    async with target.home.use() as constellation:
-        found = await (constellation.roster if target.kind == "agent" else constellation.groups).get(target.id)
+    named = await resolve(server, caller, model)
+    async with named.home.use() as constellation:
+        found = await (constellation.roster if named.kind == "agent" else constellation.groups).get(named.id)
     return _model(model, found.created_at)
 
 

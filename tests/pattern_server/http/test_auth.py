@@ -75,6 +75,9 @@ BODIES: dict[str, Any] = {
     "POST /models/test": {"model": "embedded/rules-1"},
     "PUT /models/default": {"model": "embedded/rules-1"},
     "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
+    "POST /v1/chat/completions": {"model": "agent:{c}/ada", "messages": [{"role": "user", "content": "Hello"}]},
+    "POST /v1/responses": {"model": "agent:{c}/ada", "input": "Hello"},
+    "POST /v1/embeddings": {"model": "hashed-words", "input": "Hello"},
     "POST /mcp/{c}": {
         "jsonrpc": "2.0",
         "id": 1,
@@ -109,7 +112,10 @@ async def _ask(client: httpx2.AsyncClient, row: str, names: dict[str, str]) -> i
     """The status of a proper request of a route; of an endless stream only the head is read."""
     method, path = row.partition(" ")[0], ROUTES[row].path.replace(":path}", "}")
     where = client.base_url.copy_with(path=path.format(**names, **dict.fromkeys(_absent(row), "nowhere")))
-    async with client.stream(method, where, json=BODIES.get(row)) as answer:
+    body = BODIES.get(row)
+    if "/v1/" in row and body is not None:
+        body = {**body, "model": body["model"].format(**names)}
+    async with client.stream(method, where, json=body) as answer:
         if "text/event-stream" not in answer.headers.get("content-type", ""):
             await answer.aread()
         return answer.status_code
