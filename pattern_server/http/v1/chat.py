@@ -19,6 +19,7 @@ from pattern_core.agents import Agent
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import RESTING, Event
+from pattern_core.groups.group import Group
 from pattern_core.ids import Ids
 from pattern_core.messages import Message, Text, ToolCall, ToolResult
 from pattern_core.models.model import Delta, ModelReply, TextDelta
@@ -145,13 +146,11 @@ async def answering(constellation: Constellation, named: NamedModel, options: Tu
     Raises:
         InvalidInput: a group was sent tools, has no members, or an agent's own tool has the same name.
     """
-    agent_id = named.id
-    if named.kind == "group":
-        workers = (await constellation.groups.get(named.id)).workers
-        if options.tools or not workers:
+    agent = named.owner
+    if isinstance(agent, Group):
+        if options.tools or not agent.workers:
             raise InvalidInput("`tools`: only agents can call them; leave them out, or choose an agent as the model")
-        agent_id = workers[0].id
-    agent = await constellation.roster.get(agent_id)
+        return await constellation.roster.get(agent.workers[0].id)
     own = {spec.name for spec in constellation.tools.specs(agent.enabled_tools)}
     if both := [tool.name for tool in options.tools if tool.name in own]:
         raise InvalidInput(f"`tools`: the agent {agent.name} has a tool {both[0]!r} of its own; rename yours")

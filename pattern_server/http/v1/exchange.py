@@ -114,9 +114,9 @@ async def begin(
         return await _continued(constellation, named, caller, results)
     words, clock = asked.words, constellation.runtime.clock
     body = blake2b(await request.body()).hexdigest()
-    fingerprint = _digest(caller.sender, named.id, request.url.path, body)
+    fingerprint = _digest(caller.sender, named.owner.id, request.url.path, body)
     incoming = IncomingMessage(
-        agent_id=named.id,
+        agent_id=named.owner.id,
         content="".join(part.text for part in words if isinstance(part, Text)),
         parts=words if any(isinstance(part, Image) for part in words) else (),
         sender=caller.sender,
@@ -127,14 +127,15 @@ async def begin(
         options=asked.options,
         fingerprint=fingerprint,
     )
-    since = iso(clock.now_ms() - int(REPEATED_WITHIN_S * 1000)) if extras.is_repeated else None
-    known = await constellation.database.read(accepted_before, incoming, named.id, since)
-    if known is not None:
-        return PendingAnswer(named=named, turn_id=known)
+    if extras.is_repeated or extras.idempotency_key is not None:
+        since = iso(clock.now_ms() - int(REPEATED_WITHIN_S * 1000)) if extras.is_repeated else None
+        known = await constellation.database.read(accepted_before, incoming, named.owner.id, since)
+        if known is not None:
+            return PendingAnswer(named=named, turn_id=known)
     session_id = extras.session_id or await _session(constellation, named, caller, asked, extras.chat)
     incoming, seen = replace(incoming, session_id=session_id), constellation.events.latest
-    if named.kind == "group":
-        ticket = await constellation.submit_to_group(named.id, incoming)
+    if named.is_group:
+        ticket = await constellation.submit_to_group(named.owner.id, incoming)
     else:
         ticket = await constellation.submit(incoming)
     if ticket.is_replay:
@@ -153,8 +154,8 @@ async def _session(
     beginning, known = _digest(caller.sender, *opening), None
     if asked.answers or chat is not None:
         answer = asked.conversation[first].text if asked.answers else ""
-        known = await constellation.sessions.begun_as(named.id, beginning, answer)
-    return (known or await constellation.sessions.create(named.id, origin=ORIGIN, beginning=beginning)).id
+        known = await constellation.sessions.begun_as(named.owner.id, beginning, answer)
+    return (known or await constellation.sessions.create(named.owner.id, origin=ORIGIN, beginning=beginning)).id
 
 
 def _digest(*texts: str) -> bytes:
@@ -173,7 +174,9 @@ async def _continued(
     """
     found = [await constellation.approvals.get(call_id) for call_id in results]
     turn_ids = {str(one.request.get("turn_id")) for one in found}
-    if len(turn_ids) > 1 or any("client" not in one.request or one.request["agent_id"] != named.id for one in found):
+    if len(turn_ids) > 1 or any(
+        "client" not in one.request or one.request["agent_id"] != named.owner.id for one in found
+    ):
         raise InvalidInput("the results are not of calls of one answer of this model; send those of the last answer")
     turn_id = turn_ids.pop()
     view, seen = await constellation.turn(turn_id), constellation.events.latest
@@ -198,7 +201,8 @@ async def reply_of(constellation: Constellation, answer: PendingAnswer, view: Tu
     Raises:
         TurnFailed: it did not complete.
     """
-    asked = await constellation.database.read(approvals.of_turn, view.key)
+    has_called = view.approvals or any(row.role is Role.TOOL for row in view.messages)
+    asked = await constellation.database.read(approvals.of_turn, view.key) if has_called else []
     clients = [one for one in asked if "client" in one.request]
     step = min((one.step or 0 for one in clients if (one.step or 0) > answer.after_step), default=0)
     if not step and view.has_ended and view.status is not TurnStatus.COMPLETED:
@@ -252,7 +256,7 @@ class Spoken:
         after_step = self.answer.after_step
         if not after_step or (event.name == "step.started" and int(str(event.data["step"])) > after_step):
             self.has_begun = True
-        if not self.has_begun or event.turn_id != self.answer.turn_id or self.answer.named.kind == "group":
+        if not self.has_begun or event.turn_id != self.answer.turn_id or self.answer.named.is_group:
             return ""
         piece = ""
         match event.name:

@@ -39,13 +39,21 @@ router = Router(base="", prefix=OPENAI, tags=["openai"])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedModel:
-    """What a model's name means: an agent, or a group. With `is_ephemeral` nothing of a request is kept."""
+    """What a model's name means: an agent or a group, its `owner`. With `is_ephemeral` nothing of a request is kept."""
 
     home: Access
-    kind: Literal["agent", "group"]
-    id: str
+    owner: Agent | Group
     model: str  # as the client named it
-    is_ephemeral: bool
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is a group."""
+        return isinstance(self.owner, Group)
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """Whether nothing but usage is kept of its requests."""
+        return self.model.startswith(EPHEMERAL)
 
 
 async def resolve(server: ServerState, caller: Principal, model: str) -> NamedModel:
@@ -72,16 +80,7 @@ async def resolve(server: ServerState, caller: Principal, model: str) -> NamedMo
                 one = await (constellation.roster if kind == "agent" else constellation.groups).get(name)
         except NotFound:
             continue
-        is_group = isinstance(one, Group)
-        found.append(
-            NamedModel(
-                home=home,
-                kind="group" if is_group else "agent",
-                id=one.id,
-                model=model,
-                is_ephemeral=model.startswith(EPHEMERAL),
-            )
-        )
+        found.append(NamedModel(home=home, owner=one, model=model))
     if not found:
         raise NotFound(f"there is no model {model!r}; `GET {OPENAI}/models` lists yours, such as agent:home/ada")
     if len(found) > 1:
@@ -128,10 +127,7 @@ async def get_model(model: str, server: Server, caller: MayRead) -> object:
 
     Return the agent or group with this name.
     """
-    named = await resolve(server, caller, model)
-    async with named.home.use() as constellation:
-        found = await (constellation.roster if named.kind == "agent" else constellation.groups).get(named.id)
-    return _model(model, found.created_at)
+    return _model(model, (await resolve(server, caller, model)).owner.created_at)
 
 
 class EmbeddingsRequest(RequestModel):

@@ -158,11 +158,11 @@ async def _continues(constellation: Constellation, named: NamedModel, asked: Ask
             raise InvalidInput(f"`input`: the call {approval.id} of {response_id} has no result; send it")
     newest = (
         []
-        if named.kind == "group" or view.session_id is None or asked.results
-        else await constellation.messages(named.id, limit=1, session_id=view.session_id)
+        if named.is_group or view.session_id is None or asked.results
+        else await constellation.messages(named.owner.id, limit=1, session_id=view.session_id)
     )
     if newest and view.session_id is not None and view.messages and newest[0].id != view.messages[-1].id:
-        fork = await constellation.sessions.fork(named.id, view.session_id, view.messages[-1].id, title=None)
+        fork = await constellation.sessions.fork(named.owner.id, view.session_id, view.messages[-1].id, title=None)
         return fork.id
     return view.session_id
 
@@ -191,11 +191,9 @@ async def _found(server: ServerState, caller: Principal, response_id: str) -> Pe
         view = await constellation.turn(turn_id)
         if view.started_at is not None and not view.messages and view.group_id is None:
             raise NotFound(f"there is no response {response_id!r}")
-        kind: Literal["agent", "group"] = "agent" if view.group_id is None else "group"
-        owner_id = view.agent_id or view.group_id or ""
-        owner = await (constellation.roster if kind == "agent" else constellation.groups).get(owner_id)
-        model = f"{kind}:{constellation.name}/{owner.name}"
-    named = NamedModel(home=home, kind=kind, id=owner_id, model=model, is_ephemeral=False)
+        kind, owner_id = ("agent", view.agent_id) if view.group_id is None else ("group", view.group_id)
+        owner = await (constellation.roster if view.group_id is None else constellation.groups).get(owner_id or "")
+        named = NamedModel(home=home, owner=owner, model=f"{kind}:{constellation.name}/{owner.name}")
     return PendingAnswer(named=named, turn_id=turn_id, after_step=step)
 
 
