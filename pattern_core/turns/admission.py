@@ -34,6 +34,7 @@ REDELIVERY = "redelivery"  # in a message's `source_metadata`: how many attempts
 PEOPLE = ("user:", "conversant:")  # senders who see that their turn failed
 NO_SESSION = "there is no session {!r} of this agent or group; list them, or leave out the session"
 USED_KEY = "this idempotency key was used for a different message; use a new key for each message"
+_LONGEST = "max_output_tokens"
 STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reason of the turn that is stopped
 
 
@@ -57,6 +58,11 @@ class TurnOptions:
         if not (self.instructions or self.config or tools):
             return None
         return to_json([self.instructions, dict(self.config), tools, self.force_tool])
+
+    def over(self, config: Mapping[str, Json]) -> dict[str, Json]:
+        """Return an agent's config with what the request wants instead; its longest answer can only become shorter."""
+        longest = [one[_LONGEST] for one in (config, self.config) if one.get(_LONGEST) is not None]
+        return {**config, **self.config, **({_LONGEST: min(longest)} if longest else {})}
 
     @classmethod
     def of(cls, stored: str | None) -> TurnOptions:

@@ -37,7 +37,7 @@ async def ask_aside(
         LimitReached: a budget forbids it, or the conversation does not fit.
         InvalidInput: the agent's settings are not valid.
     """
-    settings, models = settings_of({**agent.config, **options.config}), services.models.pinned()
+    settings, models = settings_of(options.over(agent.config)), services.models.pinned()
     history = History(conversation)
     facts = StepFacts(provider=agent.model_provider, model=agent.model_name, tokens=history.tokens)
     chain = choose(settings.routing, facts)

@@ -131,7 +131,7 @@ class Turn:
     async def _prepare(self, found: DeadAttempt | RunCalls | None) -> None:
         """Read the agent's settings and rules, and what a restart needs of the turn."""
         services, agent = self._services, self.agent
-        self.settings = settings_of({**agent.config, **self._options.config})
+        self.settings = settings_of(self._options.over(agent.config))
         self.bounds = self.settings.limits.over(services.models.limits(agent.model_provider))
         self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
+from pattern_core.agent_settings import settings_of
 from pattern_core.errors import InvalidInput
 from pattern_core.messages import Image, Message, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, ToolSpec
@@ -56,7 +57,7 @@ class AskedRequest(RequestModel):
         instructions: Sequence[str],
         form: Mapping[str, Any] | None,
         effort: str | None,
-        **config: object,
+        **config: Any,
     ) -> Asked:
         """Return the request with what its form names in its own way: the format of the answer, the model's effort, and
         other keys of an agent's `config`.
@@ -78,6 +79,8 @@ class AskedRequest(RequestModel):
                 config["response_schema"] = schema
             case _:
                 raise InvalidInput("the format of the answer must be text, json_object, or json_schema with a schema")
+        config = {name: value for name, value in config.items() if value is not None}
+        settings_of(config, is_new=True)  # refused now, not when the turn runs
         tools = [] if self.tool_choice == "none" else [_tool(tool) for tool in self.tools or ()]
         names, force = [tool.name for tool in tools], ""
         match self.tool_choice:
@@ -93,7 +96,7 @@ class AskedRequest(RequestModel):
             conversation=conversation,
             options=TurnOptions(
                 instructions="\n\n".join(filter(None, more)),
-                config={name: value for name, value in config.items() if value is not None},
+                config=config,
                 tools=tools,
                 force_tool=force or None,
             ),

@@ -235,6 +235,9 @@ def test_options_are_stored_as_they_are() -> None:
     again = TurnOptions.of(options.stored)
     assert again == options
     assert (again.tools[0].name, again.tools[0].parameters) == ("weather", {"type": "object"})
+    assert options.over({"stop": ["STOP"], "top_p": 0.5}) == {"stop": ["END"], "top_p": 0.5}
+    longest = [TurnOptions(config={"max_output_tokens": 99}).over({"max_output_tokens": own}) for own in (9, 999)]
+    assert longest == [{"max_output_tokens": 9}, {"max_output_tokens": 99}], "an agent's own bound stays one"
     assert TurnOptions().stored is None and TurnOptions.of(None) == NO_OPTIONS
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import trio
 
@@ -23,13 +25,13 @@ OPTIONS = TurnOptions(
 )
 
 
-async def ask(world: Running, said: list[str] | None = None) -> str:
+async def ask(world: Running, said: list[str] | None = None, talk: Sequence[Message] = TALK) -> str:
     async def on_delta(delta: Delta) -> None:
         if said is not None:
             said.append(delta.text)
 
     agent = await world.constellation.roster.get("ada")
-    reply = await ask_aside(world.constellation._services, agent, TALK, OPTIONS, on_delta)
+    reply = await ask_aside(world.constellation._services, agent, talk, OPTIONS, on_delta)
     return "".join(part.text for part in reply.parts if isinstance(part, Text))
 
 
@@ -62,7 +64,5 @@ async def test_a_failed_or_cancelled_question_holds_no_budget_back() -> None:
 
 async def test_a_conversation_that_does_not_fit_is_refused() -> None:
     async with acting(otherwise=says("Yes.")) as world:
-        agent = await world.constellation.roster.get("ada")
-        long = [user("tea " * 100_000)]
         with pytest.raises(LimitReached, match="window"):
-            await ask_aside(world.constellation._services, agent, long, OPTIONS, trio.lowlevel.checkpoint)
+            await ask(world, talk=[user("tea " * 100_000)])

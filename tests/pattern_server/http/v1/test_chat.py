@@ -41,7 +41,7 @@ RAG = "### Task:\nRespond to the user query using the provided context.\n<contex
 
 
 @asynccontextmanager
-async def client_of(place: Place, *, token: str = "", **options: Any) -> AsyncIterator[AsyncOpenAI]:
+async def client_of(place: Place, *, token: str = "", **options: Any) -> AsyncIterator[Any]:
     """OpenAI's client; strict: what does not fit its types is an error."""
     async with httpx2.AsyncClient(trust_env=False) as http:
         yield AsyncOpenAI(
@@ -61,11 +61,12 @@ def assistant(content: str | None, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content, **more}
 
 
-async def ask(client: AsyncOpenAI, *messages: Any, model: str = ADA, **more: Any) -> ChatCompletion:
-    return await client.chat.completions.create(model=model, messages=list(messages), **more)
+async def ask(client: Any, *messages: Any, model: str = ADA, **more: Any) -> ChatCompletion:
+    found: ChatCompletion = await client.chat.completions.create(model=model, messages=list(messages), **more)
+    return found
 
 
-async def stream(client: AsyncOpenAI, *messages: Any, model: str = ADA, **more: Any) -> list[ChatCompletionChunk]:
+async def stream(client: Any, *messages: Any, model: str = ADA, **more: Any) -> list[ChatCompletionChunk]:
     found = await client.chat.completions.create(model=model, messages=list(messages), stream=True, **more)
     async with found:
         return [chunk async for chunk in found]
@@ -164,6 +165,14 @@ async def test_instructions_and_sampling_hold_for_one_turn_and_are_not_stored(ho
     assert rows(home, "SELECT count(*) FROM messages WHERE content LIKE '%pirate%'") == [(0,)]
 
 
+async def test_an_answer_may_repeat_the_requests_instructions(home: Place, scripted: Any) -> None:
+    words = "The gate opens at dawn and closes at dusk, every day but Sunday."
+    scripted._script = iter([says(words)])
+    async with client_of(home) as client:
+        answer = await ask(client, {"role": "system", "content": f"Answer with:\n{words}"}, user("When?"))
+    assert text_of(answer) == words and scripted.asked == 1, "it is no copy of our prompt"
+
+
 async def test_a_stream_says_what_an_answer_says(home: Place, scripted: Any) -> None:
     scripted._slice_chars = 3
     script = [calls("search", {"query": "tea"}, text="Let me look."), says("You like green tea.")]
@@ -206,8 +215,8 @@ async def test_what_has_no_meaning_here_is_refused_by_name(home: Place, scripted
         for name, more in wrong:
             with pytest.raises(openai.BadRequestError) as info:
                 await ask(client, user("Hello"), **more)
-            assert name in str(info.value) and info.value.code == "invalid_input", more
-        assert info.value.type == "invalid_request_error"
+            assert name in str(info.value), more
+            assert (info.value.code, info.value.type) == ("invalid_input", "invalid_request_error")
         with pytest.raises(openai.BadRequestError, match="messages"):
             await ask(client, {"role": "narrator", "content": "Once"})
         for same in ({"n": 1}, {"presence_penalty": 0}, {"frequency_penalty": 0.0}, {"user": "u"}, {"store": False}):
