@@ -285,7 +285,7 @@ class HttpExchange:
         """Send the answer if none was sent, and let a client that is still sending its body read it."""
         if self.status != UNANSWERED:
             return  # the listener closes the connection in the middle: the client sees that something is missing
-        response = for_path(self._scope["path"], response)
+        response = for_path(self._scope.get("path", ""), response)
         headers = dict(self._scope["headers"])
         announces_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         if self.body is not None or not announces_body:

@@ -17,12 +17,11 @@ from pattern_core.events import Event
 from pattern_core.messages import Image, Text, ToolCall
 from pattern_core.turns.admission import DIGEST_BYTES, IncomingMessage, accepted_before
 from pattern_core.turns.consent import AGREED
-from pattern_core.views import TurnView
+from pattern_core.views import StoredMessage, TurnView
 from pattern_db.columns import iso
 from pattern_db.enums import ApprovalStatus, Role, TurnStatus
 from pattern_db.journal import approvals
 from pattern_db.journal.usage import UsageSum, of_steps
-from pattern_db.tables.messages import MessageRow
 from pattern_server.accounts import Principal
 from pattern_server.http.routes.messages import IdempotencyKey
 from pattern_server.http.v1.asked import Asked
@@ -231,7 +230,7 @@ async def reply_of(constellation: Constellation, answer: PendingAnswer, view: Tu
     )
 
 
-def _between(rows: Sequence[MessageRow], given: Collection[str], calls: Collection[str]) -> Sequence[MessageRow]:
+def _between(rows: Sequence[StoredMessage], given: Collection[str], calls: Collection[str]) -> Sequence[StoredMessage]:
     """Return a turn's messages after the results of the calls `given`, up to the one that made the `calls`."""
     results = [place for place, row in enumerate(rows) if row.role is Role.TOOL and row.tool_call_id in given]
     made = [

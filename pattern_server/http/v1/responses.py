@@ -97,7 +97,9 @@ class ResponseRequest(AskedRequest):
                 case {"type": "reasoning"}:
                     continue  # the agent has it
                 case _:
-                    raise InvalidInput(f"`input[{place}]` is no message, call or result that an agent can read")
+                    raise InvalidInput(
+                        f"`input[{place}]` must be a message, a call or a result, with all that belongs to it"
+                    )
             if role == "assistant" and conversation and conversation[-1].role == role:
                 conversation[-1] = replace(conversation[-1], parts=(*conversation[-1].parts, *parts))
             else:
@@ -144,7 +146,7 @@ async def respond(body: ResponseRequest, request: Request, server: Server, calle
 
 
 async def _continues(constellation: Constellation, named: NamedModel, asked: Asked, response_id: str) -> str | None:
-    """Return the session of a response that another one follows; a fork of it, if it went on since.
+    """Return the session of a response that another one follows; a fork of it, if there are later messages.
 
     Raises:
         NotFound: there is no such response.
@@ -171,7 +173,7 @@ def _parsed(response_id: str) -> tuple[str, str, int]:
     """Return what an id names: constellation, turn, and the step after which the response begins.
 
     Raises:
-        NotFound: it is no such id.
+        NotFound: it is another id.
     """
     found = _ID.fullmatch(response_id)
     if found is None:

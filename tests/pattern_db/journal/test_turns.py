@@ -391,6 +391,6 @@ def test_the_usage_of_some_steps_of_a_turn(db: Connection, make_turn: MakeTurn) 
     key = make_turn()
     for step in (1, 2, 3):
         more = {"provider": "p", "model": "m", "at": NOW, "input_tokens": 10**step, "output_tokens": step}
-        usage.add(db, UsageRow(turn=key, step=step, attempt=1, agent_id="agt_ada", **more))  # type: ignore[arg-type]
+        usage.add(db, UsageRow(turn=key, step=step, attempt=1, agent_id="agt_ada", **more))  # type: ignore[arg-type]  # as named
     found = [usage.of_steps(db, key, after, last) for after, last in ((0, 1), (1, 3), (3, 9))]
     assert [(one.input_tokens, one.output_tokens) for one in found] == [(10, 1), (1100, 5), (0, 0)]

@@ -48,8 +48,7 @@ async def client_of(place: Place, *, token: str = "", **options: Any) -> AsyncIt
             api_key=token or place.parts.local_token,
             base_url=f"{place.url}/v1",
             http_client=http,
-            _strict_response_validation=True,
-            **options,
+            **{"_strict_response_validation": True, **options},
         )
 
 
