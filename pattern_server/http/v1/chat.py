@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
@@ -115,29 +116,26 @@ async def complete(body: ChatRequest, request: Request, server: Server, caller: 
     stream of chunks. A call of one of the client's `tools` ends the answer, and the turn waits for its result.
     """
     named, asked = await resolve(server, caller, body.model), body.read()
-    shape = Shape(
-        named=named,
-        created=server.runtime.clock.now_ms() // 1000,
-        includes_usage=body.stream_options is not None and body.stream_options.include_usage,
-        base_url=str(request.base_url),
-    )
+    has_usage = body.stream_options is not None and body.stream_options.include_usage
+    shape = partial(Shape, model=body.model, created=server.runtime.clock.now_ms() // 1000, includes_usage=has_usage)
     async with named.home.use() as constellation:
         agent = await answering(constellation, named, asked.options)
-        if named.is_ephemeral or extras.is_ephemeral or asked.is_beside:
-            name = Ids(server.runtime.clock, server.runtime.randomness).new("aside")
+        if named.is_ephemeral or extras.x_ephemeral or asked.is_beside:
+            made = shape(Ids(server.runtime.clock, server.runtime.randomness).new("aside"))
             if body.stream:
-                return AsideStream(named.home, asked, agent, shape, name)
+                return AsideStream(made, named.home, asked, agent)
             answer = await constellation.ask_aside(agent, asked.conversation, asked.options, ignore)
-            return shape.completion(name, of_model(answer))
+            return made.completion(of_model(answer))
         pending = await begin(request, constellation, named, caller, asked, extras)
+    made = shape(pending.turn_id)
     if body.stream:
-        return ChatStream(pending, shape)
+        return ChatStream(made, pending, str(request.base_url))
     view = await ended(named.home, pending.turn_id, math.inf)
     assert view is not None  # patience has no end
     async with named.home.use() as constellation:
-        reply = await reply_of(constellation, pending, view, shape.base_url)
-    headers = {"x-turn-id": view.id, **({} if view.session_id is None else {"x-session-id": view.session_id})}
-    return JSONResponse(shape.completion(pending.turn_id, reply), headers=headers)
+        reply = await reply_of(constellation, pending, view, str(request.base_url))
+    headers = {"x-turn-id": view.id, "x-session-id": view.session_id or ""}
+    return JSONResponse(made.completion(reply), headers=headers)
 
 
 async def answering(constellation: Constellation, named: NamedModel, options: TurnOptions) -> Agent:
@@ -169,53 +167,38 @@ def of_model(answer: ModelReply) -> Reply:
 
 
 class Shape:
-    """What is the same in all parts of an answer."""
+    """What is the same in all parts of an answer with a `name`."""
 
-    def __init__(self, named: NamedModel, created: int, includes_usage: bool, base_url: str) -> None:
-        self.includes_usage = includes_usage
-        self.base_url = base_url
-        self._common = {"created": created, "model": named.model}
+    def __init__(self, name: str, *, model: str, created: int, includes_usage: bool) -> None:
+        self._common = {"id": f"chatcmpl-{name}", "created": created, "model": model}
+        self._includes_usage = includes_usage
 
-    def completion(self, name: str, reply: Reply) -> dict[str, object]:
+    def completion(self, reply: Reply) -> dict[str, object]:
         """Return a complete answer."""
         calls = _calls(reply)
-        message = {"role": "assistant", "content": reply.text or (None if calls else ""), "refusal": None}
-        return {
-            "id": f"chatcmpl-{name}",
-            "object": "chat.completion",
-            **self._common,
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {**message, "tool_calls": calls} if calls else message,
-                    "logprobs": None,
-                    "finish_reason": reply.finish,
-                }
-            ],
-            "usage": _usage(reply.usage),
-        }
+        more = {"tool_calls": calls} if calls else {}
+        message = {"role": "assistant", "content": reply.text or (None if calls else ""), "refusal": None, **more}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish}
+        return {**self._common, "object": "chat.completion", "choices": [choice], "usage": _usage(reply.usage)}
 
-    def chunk(self, name: str, delta: Mapping[str, object], finish: Finish | None = None) -> bytes:
+    def chunk(self, delta: Mapping[str, object], finish: Finish | None = None) -> bytes:
         """Return a piece of an answer."""
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return self._chunk(name, [choice])
+        return self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}])
 
-    def end(self, name: str, reply: Reply, said: str) -> bytes:
+    def end(self, reply: Reply, said: str) -> bytes:
         """Return the last pieces of an answer; `said` was sent."""
         pieces = []
         if reply.text.startswith(said) and (rest := reply.text.removeprefix(said)):
-            pieces.append(self.chunk(name, {"content": rest}))
-        for index, call in enumerate(_calls(reply)):
-            pieces.append(self.chunk(name, {"tool_calls": [{"index": index, **call}]}))
-        pieces.append(self.chunk(name, {}, reply.finish))
-        if self.includes_usage:
-            pieces.append(self._chunk(name, [], usage=_usage(reply.usage)))
+            pieces.append(self.chunk({"content": rest}))
+        pieces += [self.chunk({"tool_calls": [{"index": at, **call}]}) for at, call in enumerate(_calls(reply))]
+        pieces.append(self.chunk({}, reply.finish))
+        if self._includes_usage:
+            pieces.append(self._chunk([], usage=_usage(reply.usage)))
         return b"".join([*pieces, DONE])
 
-    def _chunk(self, name: str, choices: Sequence[object], **more: object) -> bytes:
-        usage = {"usage": None} if self.includes_usage else {}
-        head = {"id": f"chatcmpl-{name}", "object": "chat.completion.chunk", **self._common}
-        return sent({**head, "choices": choices, **usage, **more})
+    def _chunk(self, choices: Sequence[object], **more: object) -> bytes:
+        usage = {"usage": None} if self._includes_usage else {}
+        return sent({**self._common, "object": "chat.completion.chunk", "choices": choices, **usage, **more})
 
 
 def sent(data: Mapping[str, object], name: str = "") -> bytes:
@@ -246,14 +229,13 @@ def _usage(used: UsageSum) -> dict[str, object]:
 
 
 class ChunkStream(EventStream):
-    """The chunks of an answer with a name."""
+    """The chunks of an answer."""
 
     _shape: Shape
-    _name: str
 
     async def first(self, _constellation: Constellation) -> bytes:
         """Return the first chunk, without text."""
-        return self._shape.chunk(self._name, {"role": "assistant", "content": ""})
+        return self._shape.chunk({"role": "assistant", "content": ""})
 
     def broken(self, error: PatternError | DatabaseError) -> bytes:
         """Return an error as clients expect it in a stream."""
@@ -263,53 +245,48 @@ class ChunkStream(EventStream):
 class ChatStream(ChunkStream):
     """The chunks of a turn's answer."""
 
-    def __init__(self, pending: PendingAnswer, shape: Shape) -> None:
+    def __init__(self, shape: Shape, pending: PendingAnswer, base_url: str) -> None:
         super().__init__(pending.named.home.use, after=pending.after, turn_id=pending.turn_id, is_new=pending.is_new)
-        self._pending = pending
-        self._shape = shape
-        self._name = pending.turn_id
-        self._spoken = Spoken(pending)
         self.headers["x-turn-id"] = pending.turn_id
+        self._shape, self._pending, self._base_url = shape, pending, base_url
+        self._spoken = Spoken(pending)
 
     def encode(self, event: Event) -> bytes:
         """Return the chunk with what an event adds to the answer."""
         piece = self._spoken.more(event)
         self.is_over = event.name in RESTING and self._spoken.has_begun
-        return self._shape.chunk(self._pending.turn_id, {"content": piece}) if piece else b""
+        return self._shape.chunk({"content": piece}) if piece else b""
 
     async def last(self, constellation: Constellation) -> bytes:
         """Return the end of the answer, or why there is none."""
-        turn_id = self._pending.turn_id
         try:
-            view = await constellation.turn(turn_id)
-            reply = await reply_of(constellation, self._pending, view, self._shape.base_url)
+            view = await constellation.turn(self._pending.turn_id)
+            reply = await reply_of(constellation, self._pending, view, self._base_url)
         except PatternError as error:
             return self.broken(error)
-        return self._shape.end(turn_id, reply, self._spoken.text)
+        return self._shape.end(reply, self._spoken.text)
 
 
 class AsideStream(ChunkStream):
     """The chunks of an answer of which nothing is kept."""
 
-    def __init__(self, home: Access, asked: Asked, agent: Agent, shape: Shape, name: str) -> None:
+    def __init__(self, shape: Shape, home: Access, asked: Asked, agent: Agent) -> None:
         super().__init__(home.use, after=0, is_new=True)
-        self._asked = asked
-        self._agent = agent
-        self._shape = shape
-        self._name = name
-        self._said = ""
+        self._shape, self._asked, self._agent = shape, asked, agent
         self._end = b""
 
     async def _send_coming(self, constellation: Constellation) -> None:
-        async def on_delta(delta: Delta) -> None:
-            if isinstance(delta, TextDelta):
-                self._said += delta.text
-                await self._send_piece(self._shape.chunk(self._name, {"content": delta.text}))
+        said, asked = "", self._asked
 
-        asked = self._asked
+        async def on_delta(delta: Delta) -> None:
+            nonlocal said
+            if isinstance(delta, TextDelta):
+                said += delta.text
+                await self._send_piece(self._shape.chunk({"content": delta.text}))
+
         try:
             answer = await constellation.ask_aside(self._agent, asked.conversation, asked.options, on_delta)
-            self._end = self._shape.end(self._name, of_model(answer), self._said)
+            self._end = self._shape.end(of_model(answer), said)
         except PatternError as error:
             self._end = self.broken(error)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Header, Request
+from fastapi import Header, Request
+from pydantic import BaseModel, Field
 
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.constellation import Constellation
@@ -42,39 +43,21 @@ class TurnFailed(PatternError):
     remedy = "Read the message; `pattern turn show` has the details. Send the request again once the cause is gone."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
+class Extras(BaseModel):
     """What a client says in headers: about repetition, and in which conversation the request belongs."""
 
-    idempotency_key: str | None
-    is_repeated: bool
-    session_id: str | None
-    chat: str | None
-    is_ephemeral: bool
-
-
-async def _extras(
-    idempotency_key: IdempotencyKey = None,
+    idempotency_key: IdempotencyKey = None
     x_stainless_retry_count: Annotated[
-        str, Header(description="Set by OpenAI's clients: how often they repeated the request.")
-    ] = "0",
-    x_session_id: Annotated[str | None, Header(description="The id of a session, to talk in it.")] = None,
+        str, Field(description="Set by OpenAI's clients: how often they repeated the request.")
+    ] = "0"
+    x_session_id: Annotated[str | None, Field(description="The id of a session, to talk in it.")] = None
     x_openwebui_chat_id: Annotated[
-        str | None, Header(description="The front end's own id of the conversation, to find its session again.")
-    ] = None,
-    x_ephemeral: Annotated[bool, Header(description="`true`: nothing of the request is kept.")] = False,
-) -> Extras:
-    is_repeated = x_stainless_retry_count not in ("", "0")
-    return Extras(
-        idempotency_key=idempotency_key,
-        is_repeated=is_repeated,
-        session_id=x_session_id,
-        chat=x_openwebui_chat_id,
-        is_ephemeral=x_ephemeral,
-    )
+        str | None, Field(description="The front end's own id of the conversation, to find its session again.")
+    ] = None
+    x_ephemeral: Annotated[bool, Field(description="`true`: nothing of the request is kept.")] = False
 
 
-Headers = Annotated[Extras, Depends(_extras)]
+Headers = Annotated[Extras, Header()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,12 +109,13 @@ async def begin(
         options=asked.options,
         fingerprint=fingerprint,
     )
-    if extras.is_repeated or extras.idempotency_key is not None:
-        since = iso(clock.now_ms() - int(REPEATED_WITHIN_S * 1000)) if extras.is_repeated else None
+    is_repeated = extras.x_stainless_retry_count not in ("", "0")
+    if is_repeated or extras.idempotency_key is not None:
+        since = iso(clock.now_ms() - int(REPEATED_WITHIN_S * 1000)) if is_repeated else None
         known = await constellation.database.read(accepted_before, incoming, named.owner.id, since)
         if known is not None:
             return PendingAnswer(named=named, turn_id=known)
-    session_id = extras.session_id or await _session(constellation, named, caller, asked, extras.chat)
+    session_id = extras.x_session_id or await _session(constellation, named, caller, asked, extras.x_openwebui_chat_id)
     incoming, seen = replace(incoming, session_id=session_id), constellation.events.latest
     if named.is_group:
         ticket = await constellation.submit_to_group(named.owner.id, incoming)

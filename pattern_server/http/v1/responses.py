@@ -119,11 +119,11 @@ async def respond(body: ResponseRequest, request: Request, server: Server, calle
     """
     named, asked = await resolve(server, caller, body.model), body.read()
     said = body.model_dump(exclude_none=True, exclude={"model", "input", "stream", "include", "conversation"})
-    wanted = extras.session_id or body.conversation
+    wanted = extras.x_session_id or body.conversation
     session_id = wanted.get("id") if isinstance(wanted, dict) else wanted
     async with named.home.use() as constellation:
         agent = await answering(constellation, named, asked.options)
-        if body.store is False or named.is_ephemeral or extras.is_ephemeral:
+        if body.store is False or named.is_ephemeral or extras.x_ephemeral:
             if body.stream or body.background or body.previous_response_id or session_id:
                 raise InvalidInput(
                     "`store`: what is not stored can be no stream, background or part of a conversation; send the whole"
@@ -137,7 +137,9 @@ async def respond(body: ResponseRequest, request: Request, server: Server, calle
             if session_id is not None:
                 raise InvalidInput("`conversation` and `previous_response_id` exclude each other; send one of them")
             session_id = await _continues(constellation, named, asked, body.previous_response_id)
-        pending = await begin(request, constellation, named, caller, asked, replace(extras, session_id=session_id))
+        pending = await begin(
+            request, constellation, named, caller, asked, extras.model_copy(update={"x_session_id": session_id})
+        )
     if body.stream:
         return ResponseStream(pending, said, str(request.base_url))
     if not body.background:
