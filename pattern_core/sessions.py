@@ -55,9 +55,9 @@ class Sessions:
             sessions.newest, owner_id, limit, before=before, is_archived=is_archived
         )
 
-    async def begun_as(self, owner_id: str, beginning: bytes, answer: str) -> Session | None:
+    async def begun_as(self, beginning: bytes, answer: str) -> Session | None:
         """Return the newest session that was created with this `beginning`, rather one in which `answer` came first."""
-        return await self._storage.database.read(sessions.begun_as, owner_id, beginning, answer)
+        return await self._storage.database.read(sessions.begun_as, beginning, answer)
 
     async def create(
         self,
@@ -67,7 +67,8 @@ class Sessions:
         origin: str | None = None,
         beginning: bytes | None = None,
     ) -> Session:
-        """Create a session; `origin` names the front end, `beginning` is a digest (16 bytes) to find it by.
+        """Create a session; `origin` names the front end, `beginning` is a digest (16 bytes, of the owner too) to
+        find it by.
 
         Raises:
             InvalidInput: the title or the origin is invalid, or there are too many sessions.

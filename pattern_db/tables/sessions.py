@@ -11,6 +11,7 @@ from pattern_db.enums import SearchKind
 from pattern_db.errors import RowNotFound
 from pattern_db.tables import embeddings, messages, summaries
 
+ALIKE_MAX = 100  # newest sessions that began alike, among which the one with an answer is looked for
 FORKED_MESSAGES_MAX = 10_000  # that a fork has in common with its parent, the newest; older ones are only in the parent
 
 
@@ -20,7 +21,7 @@ class SessionRow:
     message.
 
     A fork begins as the session `parent_id`; `summary_id` is the newest summary that both have. `beginning` is a digest
-    by which a front end without ids of sessions finds it again.
+    (of its owner, too) by which a front end without ids of sessions finds it again.
     """
 
     id: str
@@ -68,7 +69,7 @@ def find(connection: Connection, owner_id: str, session_id: str) -> SessionRow:
     return _SESSIONS.one(connection, where, (session_id, owner_id), f"session {session_id}")
 
 
-def begun_as(connection: Connection, owner_id: str, beginning: bytes, answer: str) -> SessionRow | None:
+def begun_as(connection: Connection, beginning: bytes, answer: str) -> SessionRow | None:
     """Return the newest session that began like this, if any; rather one with this text as its first answer."""
     first = (
         "(SELECT trim(content) FROM messages WHERE session_id = sessions.id AND role = 'assistant'"
@@ -76,9 +77,9 @@ def begun_as(connection: Connection, owner_id: str, beginning: bytes, answer: st
     )
     return _SESSIONS.first(
         connection,
-        "WHERE beginning = ? AND coalesce(agent_id, group_id) = ? AND is_archived = 0"
-        f" ORDER BY {first} IS ? DESC, id DESC LIMIT 1",
-        (beginning, owner_id, answer.strip()),
+        "WHERE id IN (SELECT id FROM sessions WHERE beginning = ? AND is_archived = 0 ORDER BY id DESC LIMIT"
+        f" {ALIKE_MAX}) ORDER BY {first} IS ? DESC, id DESC LIMIT 1",
+        (beginning, answer.strip()),
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
@@ -84,9 +85,16 @@ class Reply:
 
 
 async def begin(
-    request: Request, constellation: Constellation, named: NamedModel, caller: Principal, asked: Asked, extras: Extras
+    request: Request,
+    constellation: Constellation,
+    named: NamedModel,
+    caller: Principal,
+    asked: Asked,
+    extras: Extras,
+    follow: Callable[[], Awaitable[str | None]] | None = None,
 ) -> PendingAnswer:
-    """Return the turn of a request: the one that waits for its results, that of an earlier attempt, or a new one.
+    """Return the turn of a request: the one that waits for its results, that of an earlier attempt, or a new one. For
+    that `follow` finds the session, if the request says what it follows.
 
     Raises:
         InvalidInput: nothing new is asked, or a result is missing.
@@ -115,7 +123,10 @@ async def begin(
         known = await constellation.database.read(accepted_before, incoming, named.owner.id, since)
         if known is not None:
             return PendingAnswer(named=named, turn_id=known)
-    session_id = extras.x_session_id or await _session(constellation, named, caller, asked, extras.x_openwebui_chat_id)
+    session_id = extras.x_session_id
+    if session_id is None:
+        by_beginning = partial(_session, constellation, named, caller, asked, extras.x_openwebui_chat_id)
+        session_id = await (follow or by_beginning)()
     incoming, seen = replace(incoming, session_id=session_id), constellation.events.latest
     if named.is_group:
         ticket = await constellation.submit_to_group(named.owner.id, incoming)
@@ -134,10 +145,10 @@ async def _session(
     """
     first = asked.answers[0] if asked.answers else len(asked.conversation)
     opening = [one.text for one in asked.conversation[:first]] if chat is None else ["chat", chat]
-    beginning, known = _digest(caller.sender, *opening), None
+    beginning, known = _digest(caller.sender, named.owner.id, *opening), None
     if asked.answers or chat is not None:
         answer = asked.conversation[first].text if asked.answers else ""
-        known = await constellation.sessions.begun_as(named.owner.id, beginning, answer)
+        known = await constellation.sessions.begun_as(beginning, answer)
     return (known or await constellation.sessions.create(named.owner.id, origin=ORIGIN, beginning=beginning)).id
 
 

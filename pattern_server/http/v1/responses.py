@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Request
@@ -133,13 +134,13 @@ async def respond(body: ResponseRequest, request: Request, server: Server, calle
             name, now = f"resp_{constellation.id.removeprefix('con_')}", server.runtime.clock.now_ms() // 1000
             made = {"created_at": now, "completed_at": now, "model": body.model, "conversation": None}
             return {**_NOTHING, **said, **made, **_answered(name, of_model(answer), "completed")}
+        follow = None
         if body.previous_response_id is not None:
             if session_id is not None:
                 raise InvalidInput("`conversation` and `previous_response_id` exclude each other; send one of them")
-            session_id = await _continues(constellation, named, asked, body.previous_response_id)
-        pending = await begin(
-            request, constellation, named, caller, asked, extras.model_copy(update={"x_session_id": session_id})
-        )
+            follow = partial(_continues, constellation, named, asked, body.previous_response_id)
+        extras = extras.model_copy(update={"x_session_id": session_id})
+        pending = await begin(request, constellation, named, caller, asked, extras, follow)
     if body.stream:
         return ResponseStream(pending, said, str(request.base_url))
     if not body.background:

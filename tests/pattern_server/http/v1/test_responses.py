@@ -50,6 +50,9 @@ async def test_a_response_is_complete_and_continues_by_its_id(home: Place, scrip
         other = await ask(client, "Or else?", previous_response_id=first.id)  # a branch: the conversation went on
         assert shown(scripted) == ["user: Hello", "assistant: All right.", "user: Or else?"]
         assert other.conversation != second.conversation
+        repeated = {"x-stainless-retry-count": "1"}
+        again = await ask(client, "Or else?", previous_response_id=first.id, extra_headers=repeated)
+        assert again.id == other.id and len(await sessions_of(home)) == 2, "no other branch for a repetition"
         read = await client.responses.retrieve(first.id)
         assert (read.output, read.status, read.usage) == (first.output, "completed", first.usage)
         for name in ("resp_x", f"resp_{'0' * 52}"):
