@@ -45,7 +45,8 @@ class ApprovalAnswer:
     """A person's answer. An approval is for this question only (`once`), or a grant: for any arguments for a `time` (of
     `seconds`), for the `same` arguments, or `always`; the last two may have `seconds` too.
 
-    `arguments` replace the requested ones, if the question allows it; the agent reads `reason`.
+    `arguments` replace the requested ones, if the question allows it; the agent reads `reason`. `result` is that of a
+    call that its client ran.
     """
 
     approve: bool
@@ -54,6 +55,7 @@ class ApprovalAnswer:
     seconds: float | None = None
     arguments: Mapping[str, object] | None = None
     reason: str | None = None
+    result: str | None = None
 
 
 Perform: TypeAlias = Callable[[Approval, ApprovalAnswer, UnitOfWork], Awaitable[str]]
@@ -299,11 +301,12 @@ def requested(row: ApprovalRow) -> dict[str, object]:
 
 
 def _decision(answer: ApprovalAnswer, note: str) -> dict[str, Json]:
-    """Return the stored form of an answer: `{note, scope?, seconds?, arguments?, reason?}`."""
+    """Return the stored form of an answer: `{note, scope?, seconds?, arguments?, reason?, result?}`."""
     said = {
         "scope": answer.scope if answer.approve and answer.scope != "once" else None,
         "seconds": answer.seconds,
         "arguments": None if answer.arguments is None else dict(answer.arguments),
         "reason": answer.reason or None,
+        "result": answer.result,
     }
     return {"note": note, **{name: value for name, value in said.items() if value is not None}}

@@ -22,7 +22,7 @@ from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
 from pattern_core.delivery import Delivery
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
-from pattern_core.errors import NotFound, Unavailable
+from pattern_core.errors import InvalidInput, NotFound, Unavailable
 from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.groups.group import Group, Groups
@@ -36,7 +36,9 @@ from pattern_core.mcp_servers.servers import McpServers
 from pattern_core.memory.revisions import Revisions
 from pattern_core.memory.sharing import Sharing
 from pattern_core.memory.store import MemoryStore
+from pattern_core.messages import Message
 from pattern_core.models.client import ModelClient
+from pattern_core.models.model import ModelReply, OnDelta
 from pattern_core.outbox import Outbox, Undelivered
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
@@ -54,7 +56,8 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
-from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
+from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket, TurnOptions
+from pattern_core.turns.aside import ask_aside
 from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.consent import ToolConsent
 from pattern_core.turns.state import cancelled
@@ -453,6 +456,22 @@ class Constellation:
         await self.cancel(turn_id, reason=reason)
         await self.wait(turn_id)
 
+    async def discard(self, turn_id: str) -> None:
+        """Take the messages of an agent's turn out of its conversation and of every search; cancel it first.
+
+        Raises:
+            NotFound: there is no such turn.
+            InvalidInput: it is a group's.
+        """
+        await self._end(turn_id, "discarded")
+        row = await self.database.read(turns.by_id, turn_id)
+        if row.group_id is not None:
+            raise InvalidInput("what a group said is in its members' conversations; delete its session instead")
+        work = UnitOfWork()
+        work.store(messages.discard_batch, row.agent_id, row.batch_id or "")
+        await self._journal.commit_work(work)
+        self._forget(row.agent_id)
+
     async def prune(self, days: int, *, dry_run: bool = False) -> Pruned:
         """Delete old rows of the journal; return their numbers, as `Journal.prune`."""
         return await self._journal.prune(days, dry_run=dry_run)
@@ -505,6 +524,19 @@ class Constellation:
             InvalidInput: there is nothing to look for, a bound is exceeded, or a time cannot be read.
         """
         return await search(self.database, request, self.embeddings)
+
+    async def ask_aside(
+        self, agent: Agent, conversation: Sequence[Message], options: TurnOptions, on_delta: OnDelta
+    ) -> ModelReply:
+        """Return the answer of an agent's model to a conversation that is not stored, as `turns.aside.ask_aside`.
+
+        Raises:
+            Halted: an agent halted the constellation, and no person resumed it.
+            PatternError: as `ask_aside`.
+        """
+        if self.halt.current is not None:
+            raise Halted(self.halt.current)
+        return await ask_aside(self._services, agent, conversation, options, on_delta)
 
     async def compact(self, agent: Agent) -> Made:
         """Compact the agent's conversation at a person's request; the agent's budgets are charged for the summaries.

@@ -55,14 +55,26 @@ class Sessions:
             sessions.newest, owner_id, limit, before=before, is_archived=is_archived
         )
 
-    async def create(self, owner_id: str, *, title: str | None = None, origin: str | None = None) -> Session:
-        """Create a session; `origin` names the front end.
+    async def begun_as(self, beginning: bytes, answer: str) -> Session | None:
+        """Return the newest session that was created with this `beginning`, rather one in which `answer` came first."""
+        return await self._storage.database.read(sessions.begun_as, beginning, answer)
+
+    async def create(
+        self,
+        owner_id: str,
+        *,
+        title: str | None = None,
+        origin: str | None = None,
+        beginning: bytes | None = None,
+    ) -> Session:
+        """Create a session; `origin` names the front end, `beginning` is a digest (16 bytes, of the owner too) to
+        find it by.
 
         Raises:
             InvalidInput: the title or the origin is invalid, or there are too many sessions.
             NotFound: there is no such agent or group.
         """
-        return await self._store(owner_id, title, origin)
+        return await self._store(owner_id, title, origin, beginning=beginning)
 
     async def fork(self, owner_id: str, session_id: str, message_id: str | None, *, title: str | None) -> Session:
         """Create a session that begins as another one, up to a message of it and with that; None: its last one.
@@ -112,7 +124,12 @@ class Sessions:
             raise has_forks from None
 
     async def _store(
-        self, owner_id: str, title: str | None, origin: str | None, begins_as: tuple[Session, str] | None = None
+        self,
+        owner_id: str,
+        title: str | None,
+        origin: str | None,
+        begins_as: tuple[Session, str] | None = None,
+        beginning: bytes | None = None,
     ) -> Session:
         now = self._storage.now()
         session = Session(
@@ -120,6 +137,7 @@ class Sessions:
             title=_checked(title, "title"),
             origin=_checked(origin, "origin"),
             parent_id=None if begins_as is None else begins_as[0].id,
+            beginning=beginning,
             created_at=now,
             updated_at=now,
         )

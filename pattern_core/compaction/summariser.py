@@ -80,7 +80,7 @@ class SummaryUsage:
     """Budgets for an agent's summaries: those of the `turn` (its key) with the `step` that needs the room.
 
     Without a turn, at a person's request, those of the agent and the constellation. A reservation that was never
-    settled (a cancelled call) ends with its turn.
+    settled (a cancelled call) ends with its turn. `purpose` names such calls in the usage.
     """
 
     models: ModelClient
@@ -89,6 +89,7 @@ class SummaryUsage:
     turn: int | None = None
     step: int = 0
     attempt: int = 0
+    purpose: str = SUMMARY
     held: ReservationRow | None = None
 
     async def reserve(self, provider: str, request: ModelRequest) -> None:
@@ -133,7 +134,7 @@ class SummaryUsage:
             agent_id=self.agent_id,
             provider=provider,
             model=model,
-            purpose=SUMMARY,
+            purpose=self.purpose,
         )
 
 

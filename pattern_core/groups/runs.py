@@ -58,7 +58,7 @@ from pattern_core.limits import Limits
 from pattern_core.messages import Image, Text
 from pattern_core.outbox import Outbox
 from pattern_core.turns import admission
-from pattern_core.turns.admission import RETRY_AFTER_S, Arrival, IncomingMessage, Ticket
+from pattern_core.turns.admission import RETRY_AFTER_S, Arrival, IncomingMessage, Ticket, TurnOptions
 from pattern_core.turns.state import COMPLETED, Ending, cancelled
 from pattern_db.columns import iso, to_json, unix_ms
 from pattern_db.connection import Connection
@@ -151,16 +151,16 @@ class GroupRuns:
             found, started = read_group(connection, group), None
             group_id = found.id
             turn = NewTurn(group_id, turn_id, incoming.sender, seed, now, incoming.parent_turn, incoming.depth)
-            turn = turn._replace(session_id=incoming.session_id)
+            turn = turn._replace(
+                session_id=incoming.session_id, options=incoming.options.stored, fingerprint=incoming.fingerprint
+            )
             if incoming.idempotency_key is not None:
                 idempotency, fingerprint = admission.digests(incoming, group_id)
                 turn = turn._replace(idempotency=idempotency, fingerprint=fingerprint)
             known = None if turn.idempotency is None else turns.by_idempotency(connection, turn.idempotency)
             if known is not None:
                 if known.fingerprint != turn.fingerprint:
-                    raise IdempotencyMismatch(
-                        "this idempotency key was used for a different message; use a new key for each message"
-                    )
+                    raise IdempotencyMismatch(admission.USED_KEY)
                 return Ticket(turn_id=known.id, is_replay=True), []
             admission.check_session(connection, incoming, group_id)
             waiting = group_runs.count_open(connection, group_id)
@@ -471,6 +471,7 @@ class _Run:
             depth=self.row.depth + 1,
             policy="enqueue",
             session_id=self.row.session_id,
+            options=TurnOptions.of(self.row.options),
         )
         ids = self._journal.ids
         return Arrival.of(incoming, agent, turn_id=ids.new("turn"), seed=ids.seed(), now=now)

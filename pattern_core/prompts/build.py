@@ -2,7 +2,7 @@
 
 | place | in this order | changes |
 |---|---|---|
-| system | instructions, guide, rules of tools | when a person edits them |
+| system | instructions, guide, rules of tools, instructions of the request | when a person edits them |
 | memory | core blocks, pinned blocks | when a person or an agent edits them |
 | messages | the conversation | grows at its end |
 | note | the time, named blocks, logs, hand-off notes, passages, tasks, activity: before the turn's question | never |
@@ -99,7 +99,8 @@ class Offered:
     """What the turn's step decides of its prompt: tools, their rules in words, how to answer, the model's window.
 
     An answer may take `output_max` tokens, unless the agent's `settings` say another number. `force_tool` is the tool
-    that must be called, "*" any of them. `notes` are what the model is to be reminded of at the prompt's end.
+    that must be called, "*" any of them. `instructions` are those of the request, besides the agent's own; `notes` are
+    what the model is to be reminded of at the prompt's end.
     """
 
     tools: Sequence[ToolSpec]
@@ -107,6 +108,7 @@ class Offered:
     output_max: int
     settings: AgentSettings = NO_SETTINGS
     force_tool: str | None = None
+    instructions: str = ""
     rules: Sequence[str] = ()
     notes: Sequence[str] = ()
 
@@ -188,6 +190,9 @@ def parts_of(material: Material) -> list[Part]:
     if offered.rules:
         text = "\n".join([RULES, *[f"- {rule}" for rule in offered.rules]])
         parts.append(Part(kind=Kind.RULES, text=text, reason="the agent's tool rules, in words"))
+    if offered.instructions:
+        reason = "instructions of this request, which are not stored"
+        parts.append(Part(kind=Kind.CLIENT, text=offered.instructions, reason=reason))
     return [*parts, *block_parts(material.blocks)]
 
 

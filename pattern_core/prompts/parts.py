@@ -34,6 +34,7 @@ class Kind(StrEnum):
     INSTRUCTIONS = "instructions"
     GUIDE = "guide"  # how memory works, and what untrusted text is
     RULES = "rules"  # of the agent's tools, in words
+    CLIENT = "client"  # instructions that a front end sent with its request
     CORE = "core"  # blocks that are always shown
     PINNED = "pinned"  # working blocks that are pinned, or shared with the agent
     REFERRED = "referred"  # working blocks that the message names
@@ -53,6 +54,7 @@ _PLACES: Mapping[str, Place] = {
     Kind.INSTRUCTIONS: "system",
     Kind.GUIDE: "system",
     Kind.RULES: "system",
+    Kind.CLIENT: "system",
     Kind.CORE: "memory",
     Kind.PINNED: "memory",
     Kind.REMINDER: "end",

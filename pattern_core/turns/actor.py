@@ -23,7 +23,7 @@ from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternErr
 from pattern_core.events import Event, append, ended
 from pattern_core.rules import facts
 from pattern_core.turns import admission, recovery
-from pattern_core.turns.admission import Arrival, NotAtRest, Ticket
+from pattern_core.turns.admission import Arrival, NotAtRest, Ticket, TurnOptions
 from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.record import DeadAttempt, Record
 from pattern_core.turns.recovery import FoundTurn, RunCalls
@@ -414,7 +414,7 @@ class Actors:
         )
         if self._pinned.models is not (models := self._services.models.pinned()):
             self._pinned = replace(self._services, models=models)
-        return Turn(self._pinned, record, settings)
+        return Turn(self._pinned, record, settings, TurnOptions.of(row.options))
 
     def _found(self, row: TurnRow, found: FoundTurn, agent: Agent, history: History) -> Turn:
         """Return a turn from its rows; its time continues from now, and is not longer if the clock was set back."""

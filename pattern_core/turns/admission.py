@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -14,8 +14,9 @@ from pattern_core.events import Draft, Event, append
 from pattern_core.images import store
 from pattern_core.limits import IMAGES_MAX, KEY_CHARS_MAX, Limits
 from pattern_core.messages import Image, Part, Text, check_text, parts_from_json, parts_to_json
+from pattern_core.models.model import ToolSpec
 from pattern_core.outbox import wait_before
-from pattern_db.columns import iso, to_json, unix_ms
+from pattern_db.columns import Json, iso, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, DeliveryStatus
 from pattern_db.errors import RowNotFound
@@ -32,7 +33,48 @@ ROLLED_BACK = "rolled_back"
 REDELIVERY = "redelivery"  # in a message's `source_metadata`: how many attempts to deliver it failed before
 PEOPLE = ("user:", "conversant:")  # senders who see that their turn failed
 NO_SESSION = "there is no session {!r} of this agent or group; list them, or leave out the session"
+USED_KEY = "this idempotency key was used for a different message; use a new key for each message"
+_LONGEST = "max_output_tokens"
 STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reason of the turn that is stopped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOptions:
+    """What a front end wants of one turn; stored with it until it ends.
+
+    `instructions` are shown after the agent's own, and are in no history. `config` has keys of an agent's config, which
+    hold for this turn. Calls of `tools` are answered by the client; the first step must call `force_tool`, if given.
+    """
+
+    instructions: str = ""
+    config: Mapping[str, Json] = field(default_factory=dict)
+    tools: Sequence[ToolSpec] = ()
+    force_tool: str | None = None
+
+    @property
+    def stored(self) -> str | None:
+        """The options as JSON; None if there are none."""
+        tools = [[tool.name, tool.description, tool.parameters] for tool in self.tools]
+        if not (self.instructions or self.config or tools):
+            return None
+        return to_json([self.instructions, dict(self.config), tools, self.force_tool])
+
+    def over(self, config: Mapping[str, Json]) -> dict[str, Json]:
+        """Return an agent's config with what the request wants instead; its longest answer can only become shorter."""
+        longest = [one[_LONGEST] for one in (config, self.config) if one.get(_LONGEST) is not None]
+        return {**config, **self.config, **({_LONGEST: min(longest)} if longest else {})}
+
+    @classmethod
+    def of(cls, stored: str | None) -> TurnOptions:
+        """Return the options of a turn from their stored form."""
+        if stored is None:
+            return NO_OPTIONS
+        instructions, config, tools, force_tool = json.loads(stored)
+        specs = [ToolSpec(name=name, description=about, parameters=schema) for name, about, schema in tools]
+        return cls(instructions=instructions, config=config, tools=specs, force_tool=force_tool)
+
+
+NO_OPTIONS = TurnOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +86,8 @@ class IncomingMessage:
     what to do if the agent is busy: queue the message (`enqueue`), refuse it (`reject`), end the running turn at its
     next step (`interrupt`), also removing it from the conversation (`rollback`), or join it there (`steer`); None: the
     agent's policy. `parts` are the texts and images in order of a message with images; `content` is then its text.
-    `session_id` names its conversation, None is the agent's main one.
+    `session_id` names its conversation, None is the agent's main one. `fingerprint` is a digest (16 bytes) of the
+    request that it came with, by which a repetition without a key is found; None: one of the message, for its key.
     """
 
     agent_id: str
@@ -59,6 +102,8 @@ class IncomingMessage:
     policy: MessagePolicy | None = None
     parts: tuple[Text | Image, ...] = ()
     session_id: str | None = None
+    options: TurnOptions = NO_OPTIONS
+    fingerprint: bytes | None = None
 
     @property
     def images(self) -> tuple[Image, ...]:
@@ -137,7 +182,7 @@ class Arrival:
             policy = settings_of(agent.config).message_policy
         if (incoming.agent_id, incoming.policy) != (agent.id, policy):
             incoming = replace(incoming, agent_id=agent.id, policy=policy)
-        idempotency = fingerprint = None
+        idempotency, fingerprint = None, incoming.fingerprint
         if incoming.idempotency_key is not None:
             idempotency, fingerprint = digests(incoming, agent.id)
         turn = NewTurn(
@@ -151,6 +196,7 @@ class Arrival:
             idempotency=idempotency,
             fingerprint=fingerprint,
             session_id=incoming.session_id,
+            options=incoming.options.stored,
         )
         return cls(incoming=incoming, turn=turn)
 
@@ -164,7 +210,23 @@ def digests(incoming: IncomingMessage, owner_id: str) -> tuple[bytes | None, byt
     """Return digests of the idempotency key of a message to an agent or a group (`owner_id`), and of the message."""
     texts = json.dumps([owner_id, incoming.sender, incoming.idempotency_key]), to_json(payload_of(incoming))
     name, payload = (blake2b(text.encode(), digest_size=DIGEST_BYTES).digest() for text in texts)
-    return name, payload
+    return name, incoming.fingerprint or payload
+
+
+def accepted_before(connection: Connection, incoming: IncomingMessage, owner_id: str, since: str | None) -> str | None:
+    """Return the turn of a request that was accepted before: under its key or, if it may be a repetition without one,
+    since a time (None: it is none). `incoming` has a fingerprint.
+
+    Raises:
+        IdempotencyMismatch: the key was used for another request.
+    """
+    if incoming.idempotency_key is not None:
+        known = turns.by_idempotency(connection, digests(incoming, owner_id)[0] or b"")
+        if known is not None and known.fingerprint != incoming.fingerprint:
+            raise IdempotencyMismatch(USED_KEY)
+    else:
+        known = None if since is None else turns.repeated(connection, incoming.fingerprint or b"", since)
+    return None if known is None else known.id
 
 
 def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ticket, list[Event]]:
@@ -180,9 +242,7 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
     known = None if turn.idempotency is None else turns.by_idempotency(connection, turn.idempotency)
     if known is not None:
         if known.fingerprint != turn.fingerprint:
-            raise IdempotencyMismatch(
-                "this idempotency key was used for a different message; use a new key for each message"
-            )
+            raise IdempotencyMismatch(USED_KEY)
         return Ticket(turn_id=known.id, is_replay=True), []
     check_session(connection, incoming, incoming.agent_id)
     stops = _make_way(connection, incoming)

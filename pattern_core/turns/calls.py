@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
@@ -62,6 +62,7 @@ IN_DOUBT = (
     " happened. Find out or ask before you do it again; it will not be repeated by itself."
 )
 INTERRUPTED = "the call was cut off, and it is not known whether it happened; agree to have it run (again)"
+CLIENTS = "the program that sent the message runs this tool, and sends its result"
 GONE = "there is no such tool any more; bring it back and agree to have the call run, or deny"
 
 P = ParamSpec("P")
@@ -125,15 +126,18 @@ class PlannedCall:
 
 class TurnCalls:
     """Plans and runs the calls of one turn. `in_doubt` holds argument digests of calls with unknown outcome,
-    `offered` the tools that the step was offered.
+    `offered` the tools that the step was offered. Calls of `clients` (names of tools) wait for the client's results.
     """
 
-    def __init__(self, services: TurnServices, record: Record, judge: Judge) -> None:
+    def __init__(
+        self, services: TurnServices, record: Record, judge: Judge, clients: Collection[str] = frozenset()
+    ) -> None:
         self.in_doubt: set[bytes] = set()
         self.offered: Sequence[ToolSpec] = ()
         self._services = services
         self._record = record
         self._judge = judge
+        self._clients = clients
         self._agent = record.agent
         self._question = partial(services.consent.question, record.agent, record.id)
         self._outside = 0  # calls that reach outside and run now
@@ -177,10 +181,27 @@ class TurnCalls:
                 (EffectClass.PURE if tool is None else tool.effect).value,
                 NO_TOOL if tool is None else blake2b(place, digest_size=KEY_BYTES).hexdigest(),
             )
-            finished = None if tool is not None else _refused(row, refusal)
-            planned.append(PlannedCall(row=row, arguments=call.arguments, tool=tool, finished=finished))
+            planned.append(self._planned(row, call, tool, refusal))
             self._judge.calls[row.key] = JudgedCall.of(row, given)
         return planned
+
+    def _planned(
+        self, row: EffectRow, call: ToolCall, tool: Tool | None, refusal: str, answered: ApprovalRow | None = None
+    ) -> PlannedCall:
+        """Return a call that will run, is refused, or waits for its client and then has its result."""
+        finished = question = None
+        if tool is None and call.invalid is None and call.tool in self._clients:
+            if answered is None:
+                question = self._question(row, CLIENTS, is_client=True)
+            else:
+                result = (answered.decision or {}).get("result")
+                limit = self._services.limits.turn.tool_result_chars_max
+                finished = FinishedCall(row=row, status=EffectStatus.DONE.value, content=to_text(result, limit))
+        elif tool is None:
+            finished = _refused(row, refusal)
+        return PlannedCall(
+            row=row, arguments=call.arguments, tool=tool, finished=finished, question=question, answered=answered
+        )
 
     def forced(self, calls: Sequence[RequestedCall]) -> list[ToolCall]:
         """Return calls by rules in the form of the conversation, after those of the step so far."""
@@ -196,6 +217,8 @@ class TurnCalls:
 
     def _find(self, call: ToolCall) -> tuple[Tool | None, str]:
         """Return the tool of a call, or the reason why none can run it."""
+        if call.tool in self._clients and call.invalid is None:
+            return None, ""
         if call.invalid is not None:
             return None, INVALID_JSON + call.invalid[:200]
         try:
@@ -297,13 +320,13 @@ class TurnCalls:
         tool, refusal = self._find(call)
         if row.idempotency_key == NO_TOOL and tool is not None:  # added later: the decided call stays refused
             tool, refusal = None, f"There was no tool {row.tool!r} when you called it; call it again."
-        finished = None if tool is not None else _refused(row, refusal)
-        if row.status == _DENIED:
-            finished = _denied(row, denial(answered))
-            if answered is not None and answered.kind is ApprovalKind.RECOVERY and row.attempts:
-                self.in_doubt.add(row.args_hash)
-                finished = in_doubt(row)
-        return PlannedCall(row=row, arguments=call.arguments, tool=tool, finished=finished, answered=answered)
+        planned = self._planned(row, call, tool, refusal, answered)
+        if row.status != _DENIED:
+            return planned
+        if answered is not None and answered.kind is ApprovalKind.RECOVERY and row.attempts:
+            self.in_doubt.add(row.args_hash)
+            return replace(planned, finished=in_doubt(row))
+        return replace(planned, finished=_denied(row, denial(answered)))
 
     async def _resumed(self, planned: PlannedCall, on_doubt: OnDoubt) -> PlannedCall | FinishedCall:
         row, tool, answered = planned.row, planned.tool, planned.answered

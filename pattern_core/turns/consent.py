@@ -59,9 +59,11 @@ class ToolConsent:
         kind: ApprovalKind = ApprovalKind.TOOL,
         scope: str | None = None,
         attention: Attention | None = None,
+        is_client: bool = False,
     ) -> ApprovalRow:
         """Return the question about a call, to be stored with it. A grant applies to all calls of its `scope`, or of
-        its tool; a question after an interruption (`attention` says what is wrong) can only be approved once.
+        its tool; a question after an interruption (`attention` says what is wrong) can only be approved once. A call
+        that `is_client` is answered by its client, with a result.
         """
         request: dict[str, Json] = {
             "agent_id": agent.id,
@@ -72,7 +74,9 @@ class ToolConsent:
             "turn_id": turn_id,
             "call_id": row.call_id,
         }
-        if kind is ApprovalKind.TOOL:
+        if is_client:
+            request["client"] = True
+        elif kind is ApprovalKind.TOOL:
             request |= _subject(row, scope)
         if attention is not None:
             request["needs_attention"] = attention
@@ -82,6 +86,11 @@ class ToolConsent:
     async def _grant(self, approval: Approval, answer: ApprovalAnswer, work: UnitOfWork) -> str:
         request = approval.request
         arguments: Mapping[str, Json] = request["arguments"]
+        if "client" in request and (answer.result is None or answer.arguments is not None):
+            raise InvalidInput(
+                "the client that offered this tool answers its calls with their results; deny the call to have the"
+                " agent continue without one"
+            )
         if approval.kind is ApprovalKind.RECOVERY:
             await self._check_there(request["agent_id"], request["tool"])
         if answer.arguments is not None:

@@ -33,6 +33,7 @@ from pattern_core.rules import facts
 from pattern_core.rules.rule import StepBorder
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.tools.registry import suited
+from pattern_core.turns.admission import NO_OPTIONS, TurnOptions
 from pattern_core.turns.calls import PlannedCall, TurnCalls, TurnServices
 from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import CallRefused, DeadAttempt, Record
@@ -49,7 +50,7 @@ SQUEEZES_MAX = 3  # … and how often within a step
 EMPTY = "Your last answer was empty. Answer the last message in words."
 ECHOED = "Your last answer copied parts of this prompt. Answer the last message in your own words."
 _TAKERS: dict[str, str] = {  # what uses a window, by the kinds of a prompt's parts
-    **dict.fromkeys((Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES), "instructions"),
+    **dict.fromkeys((Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES, Kind.CLIENT), "instructions"),
     **dict.fromkeys((Kind.CORE, Kind.PINNED, Kind.REFERRED, Kind.LOGS), "memory"),
 }
 OUTPUT_SHARE = 4  # an answer has at most one part in this many of the window, unless the agent's config allows more
@@ -62,7 +63,9 @@ class Turn:
     called within `scope`, which bounds its time.
     """
 
-    def __init__(self, services: TurnServices, record: Record, settings: AgentSettings) -> None:
+    def __init__(
+        self, services: TurnServices, record: Record, settings: AgentSettings, options: TurnOptions = NO_OPTIONS
+    ) -> None:
         self.record = record
         self.agent = record.agent
         self.scope = trio.CancelScope(deadline=record.deadline)
@@ -71,11 +74,12 @@ class Turn:
         self.settings = settings
         self.bounds = TurnBudget()
         self.judge = Judge(now_ms=services.journal.clock.now_ms)
-        self.calls = TurnCalls(services, record, self.judge)
+        self.calls = TurnCalls(services, record, self.judge, {tool.name for tool in options.tools})
         self.asking: Asking | None = None  # of the step that is open, or was last
         self.is_addressed = False  # a message joined after the newest decision, so it cannot be the last
         self.output_chars = 0  # that its model wrote
         self._services = services
+        self._options = options
         self._has_looked = False  # for what its prompts show beyond the conversation …
         self._found: Findings | None = None  # … which is what the next one puts before the question
         self._notes: Sequence[str] = ()  # what the next prompt says at its end
@@ -127,7 +131,7 @@ class Turn:
     async def _prepare(self, found: DeadAttempt | RunCalls | None) -> None:
         """Read the agent's settings and rules, and what a restart needs of the turn."""
         services, agent = self._services, self.agent
-        self.settings = settings_of(agent.config)
+        self.settings = settings_of(self._options.over(agent.config))
         self.bounds = self.settings.limits.over(services.models.limits(agent.model_provider))
         self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors
@@ -241,18 +245,19 @@ class Turn:
         specs, alone = services.tools.specs(enabled), services.tools.specs(enabled, is_alone=True)
         if specs != alone and await services.journal.database.read(agents.count) == 1:
             specs = alone
-        self.calls.offered = specs
+        self.calls.offered = (*specs, *self._options.tools)
         self.judge.tools = [spec.name for spec in specs]
         offered = self.judge.offer(specs, step)
         prompt = await services.prompts.make(
             agent,
             self.record.history,
             Offered(
-                tools=offered.tools,
+                tools=(*offered.tools, *self._options.tools),
                 window=window,
                 output_max=output_max,
                 settings=self.settings,
-                force_tool=offered.forced,
+                instructions=self._options.instructions,
+                force_tool=offered.forced or (self._options.force_tool if step == 1 else None),
                 rules=self.judge.rules.lines,
                 notes=(*absent, *offered.notes, *self._notes),
             ),
@@ -363,8 +368,9 @@ class Turn:
         Raises:
             NoAnswer: it copied for the first time in its step, or nothing of the answer is left.
         """
-        request = asking.prompt.request
-        guide = (*request.system[bool(self.agent.system_prompt) :], *request.memory[:1], *SECTIONS.values())
+        request, is_instructed = asking.prompt.request, bool(self._options.instructions)
+        ours = request.system[bool(self.agent.system_prompt) : len(request.system) - is_instructed]
+        guide = (*ours, *request.memory[:1], *SECTIONS.values())
         cut_off: str = reply.finish_reason if reply.finish_reason in CUT else ""
         parts: list[Part] = []
         has_echo = has_words = has_calls = False

@@ -97,7 +97,7 @@ def accept(connection: Connection, turn: NewTurn, payload: str) -> int:
     """Store an accepted turn of a group (its `agent_id` is the group's) as queued, with its message; return its key."""
     key: int = connection.execute(
         "INSERT INTO turn (group_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint,"
-        " session_id, status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued',"
+        " session_id, options, status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued',"
         " (SELECT coalesce(max(seq), 0) + 1 FROM event)) RETURNING key",
         turn,
     ).get

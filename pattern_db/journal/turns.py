@@ -16,10 +16,11 @@ from pattern_db.errors import RowConflict
 from pattern_db.journal import usage
 from pattern_db.journal.usage import UsageSum
 
-_NEW = (
-    "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint, session_id"  # as in NewTurn
+_NEW = (  # as in NewTurn
+    "agent_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint, session_id, options"
 )
 _NEXT_EVENT = "(SELECT coalesce(max(seq), 0) + 1 FROM event)"
+REPEATED_AMONG = 1_000  # turns, the newest
 _OPEN = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.WAITING)
 _KEY_MAX = 2**63 - 1
 _FAILED = "status NOT IN ('queued', 'running', 'waiting', 'completed')"  # as in the index turn_failed
@@ -38,7 +39,9 @@ _BUSY = "SELECT 1 FROM turn WHERE agent_id = ?1 AND ended_at IS NULL AND status 
 
 
 class NewTurn(NamedTuple):
-    """A turn about to be accepted. `idempotency` and `fingerprint` are 16-byte digests; times are stored text."""
+    """A turn about to be accepted. `idempotency` and `fingerprint` are 16-byte digests, `options` a JSON object; times
+    are stored text.
+    """
 
     agent_id: str
     id: str
@@ -50,6 +53,7 @@ class NewTurn(NamedTuple):
     idempotency: bytes | None = None
     fingerprint: bytes | None = None
     session_id: str | None = None
+    options: str | None = None
 
 
 class Started(NamedTuple):
@@ -67,7 +71,7 @@ class TurnRow:
     `agent_id` is empty or `group_id` is None.
 
     `steps` is the number of steps once it has ended, before that the step at which it was last resumed; `time_left_ms`
-    is the remaining time of a waiting turn.
+    is the remaining time of a waiting turn, `options` are those of one that has not ended.
     """
 
     key: int
@@ -92,6 +96,7 @@ class TurnRow:
     time_left_ms: int | None = None
     group_id: str | None = None
     session_id: str | None = None
+    options: str | None = None
 
 
 _TURNS = Table("turn", TurnRow, columns={"agent_id": "coalesce(agent_id, '')"})
@@ -100,8 +105,8 @@ _TURNS = Table("turn", TurnRow, columns={"agent_id": "coalesce(agent_id, '')"})
 def insert(connection: Connection, turn: NewTurn) -> int:
     """Store an accepted turn as queued and return its key."""
     key: int = connection.execute(
-        f"INSERT INTO turn ({_NEW}, status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', {_NEXT_EVENT})"
-        " RETURNING key",
+        f"INSERT INTO turn ({_NEW}, status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued',"
+        f" {_NEXT_EVENT}) RETURNING key",
         turn,
     ).get
     return key
@@ -111,7 +116,7 @@ def insert_started(connection: Connection, turn: NewTurn, started: Started) -> i
     """Store an accepted turn as running and return its key; None, and nothing is stored, if its agent is busy."""
     key: int | None = connection.execute(
         f"INSERT INTO turn ({_NEW}, batch_id, epoch, started_at, deadline_at, status, first_event)"
-        f" SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 'running', {_NEXT_EVENT}"
+        f" SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, 'running', {_NEXT_EVENT}"
         f" WHERE NOT EXISTS ({_BUSY}) RETURNING key",
         (*turn, *started),
     ).get
@@ -170,6 +175,15 @@ def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None
     return _TURNS.first(connection, "WHERE idempotency = ?", (idempotency,))
 
 
+def repeated(connection: Connection, fingerprint: bytes, since: str) -> TurnRow | None:
+    """Return the newest turn with this fingerprint that was accepted since a time, if it is among the last ones."""
+    return _TURNS.first(
+        connection,
+        "WHERE key > (SELECT max(key) FROM turn) - ? AND fingerprint = ? AND created_at >= ? ORDER BY key DESC LIMIT 1",
+        (REPEATED_AMONG, fingerprint, since),
+    )
+
+
 def origins(connection: Connection, key: int) -> list[tuple[str, bool]]:
     """Return who sent the message of a turn, those that joined it and those of the turns that led to them, each with
     whether another turn led to it.
@@ -216,7 +230,13 @@ def join(connection: Connection, key: int, into: int, *, ended_at: str) -> None:
     Raises:
         RowConflict: it is no longer queued.
     """
-    _change(connection, key, "queued", "status = 'completed', joined_turn = ?, ended_at = ?", (into, ended_at))
+    _change(
+        connection,
+        key,
+        "queued",
+        "status = 'completed', joined_turn = ?, ended_at = ?, options = NULL",
+        (into, ended_at),
+    )
 
 
 def waiting_batches(connection: Connection, agent_id: str) -> list[str]:
@@ -336,7 +356,7 @@ def end(
         RowConflict: it has already ended; a second terminal event would be wrong.
     """
     said = None if error is None else json.dumps(error, ensure_ascii=False)
-    changes = "status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL"
+    changes = "status = ?, ended_at = ?, steps = ?, error = ?, deadline_at = NULL, options = NULL"
     message_id, text, finish, *spent = _change(
         connection, key, "open", changes, (status, ended_at, steps, said), returning=_SAID_AND_SPENT
     )

@@ -136,7 +136,9 @@ _ROOT_CAUSE = (
     " WHEN sender = 'system' THEN 'schedule' WHEN is_group THEN 'group' WHEN sender LIKE 'agent:%' THEN 'unknown'"
     " ELSE 'person' END FROM up WHERE parent IS NULL)"
 )
-_CAUSE = f"iif(purpose = 'summary', 'summary', coalesce({_ROOT_CAUSE}, 'unknown'))"
+_CAUSE = (
+    f"CASE purpose WHEN 'summary' THEN 'summary' WHEN 'aside' THEN 'person' ELSE coalesce({_ROOT_CAUSE}, 'unknown') END"
+)
 _NAME = "(SELECT name FROM agents WHERE id = agent_id)"
 _ADD_TO_DAY = (
     f"INSERT INTO usage_day (day, agent_id, group_id, provider, model, {', '.join(_COUNTED)})"
@@ -171,6 +173,12 @@ def _next_no(connection: Connection, row: UsageRow) -> int:
 def of_turn(connection: Connection, turn: int) -> UsageSum:
     """Return the sum over all calls of a turn, failed attempts included; without the turns that it started."""
     return sum_of(connection.execute(f"SELECT {', '.join(SUMS)} FROM usage WHERE turn = ?", (turn,)).get)
+
+
+def of_steps(connection: Connection, turn: int, after: int, last: int) -> UsageSum:
+    """Return the sum over the calls of a turn's steps after one step, up to another and with that."""
+    where = "WHERE turn = ? AND step > ? AND step <= ?"
+    return sum_of(connection.execute(f"SELECT {', '.join(SUMS)} FROM usage {where}", (turn, after, last)).get)
 
 
 def of_tree(connection: Connection, turn: int) -> UsageSum:

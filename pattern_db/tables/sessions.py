@@ -11,6 +11,7 @@ from pattern_db.enums import SearchKind
 from pattern_db.errors import RowNotFound
 from pattern_db.tables import embeddings, messages, summaries
 
+ALIKE_MAX = 100  # newest sessions that began alike, among which the one with an answer is looked for
 FORKED_MESSAGES_MAX = 10_000  # that a fork has in common with its parent, the newest; older ones are only in the parent
 
 
@@ -19,7 +20,8 @@ class SessionRow:
     """A conversation with an agent or a group. `origin` is the front end that began it, `said_at` the time of its last
     message.
 
-    A fork begins as the session `parent_id`; `summary_id` is the newest summary that both have.
+    A fork begins as the session `parent_id`; `summary_id` is the newest summary that both have. `beginning` is a digest
+    (of its owner, too) by which a front end without ids of sessions finds it again.
     """
 
     id: str
@@ -32,6 +34,7 @@ class SessionRow:
     is_archived: bool = False
     parent_id: str | None = None
     summary_id: str | None = None
+    beginning: bytes | None = None
     said_at: str | None = None
 
 
@@ -48,10 +51,10 @@ def create(connection: Connection, owner_id: str, row: SessionRow) -> None:
         apsw.ConstraintError: its parent is gone (translated to `RowConflict`).
     """
     connection.execute(
-        "INSERT INTO sessions (id, title, origin, parent_id, created_at, updated_at, agent_id, group_id)"
-        " SELECT ?1, ?2, ?3, ?4, ?5, ?5, * FROM (SELECT id, NULL FROM agents WHERE id = ?6"
+        "INSERT INTO sessions (id, title, origin, parent_id, created_at, updated_at, beginning, agent_id,"
+        " group_id) SELECT ?1, ?2, ?3, ?4, ?5, ?5, ?7, * FROM (SELECT id, NULL FROM agents WHERE id = ?6"
         " UNION ALL SELECT NULL, id FROM agent_groups WHERE id = ?6)",
-        (row.id, row.title, row.origin, row.parent_id, row.created_at, owner_id),
+        (row.id, row.title, row.origin, row.parent_id, row.created_at, owner_id, row.beginning),
     )
     if connection.changes() != 1:
         raise RowNotFound(f"there is no agent or group {owner_id}")
@@ -65,6 +68,20 @@ def find(connection: Connection, owner_id: str, session_id: str) -> SessionRow:
     """
     where = "WHERE id = ? AND coalesce(agent_id, group_id) = ?"
     return _SESSIONS.one(connection, where, (session_id, owner_id), f"session {session_id}")
+
+
+def begun_as(connection: Connection, beginning: bytes, answer: str) -> SessionRow | None:
+    """Return the newest session that began like this, if any; rather one with this text as its first answer."""
+    first = (
+        "(SELECT trim(content) FROM messages WHERE session_id = sessions.id AND role = 'assistant'"
+        " AND content IS NOT NULL ORDER BY position LIMIT 1)"
+    )
+    return _SESSIONS.first(
+        connection,
+        "WHERE id IN (SELECT id FROM sessions WHERE beginning = ? AND is_archived = 0 ORDER BY id DESC LIMIT"
+        f" {ALIKE_MAX}) ORDER BY {first} IS ? DESC, id DESC LIMIT 1",
+        (beginning, answer.strip()),
+    )
 
 
 def known(connection: Connection, agent_id: str, session_ids: Collection[str]) -> set[str]:

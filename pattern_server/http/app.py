@@ -18,7 +18,7 @@ from starlette.types import Scope
 from pattern_core.errors import PatternError
 from pattern_db.errors import DatabaseError
 from pattern_server.http.border import Border
-from pattern_server.http.errors import of_error, of_framework, of_validation
+from pattern_server.http.errors import for_path, of_error, of_framework, of_validation
 from pattern_server.http.routes import health
 from pattern_server.http.routing import ApiRoute, ServerState
 
@@ -52,6 +52,9 @@ RESOURCES = (
     "pattern_server.http.routes.auth",
     "pattern_server.http.routes.identities",
     "pattern_server.http.routes.mcp",
+    "pattern_server.http.v1.models",
+    "pattern_server.http.v1.chat",
+    "pattern_server.http.v1.responses",
     "pattern_server.http.routes.audit",
 )
 
@@ -124,11 +127,11 @@ async def _refuse(request: Request, error: HTTPException) -> Response:
         found = [route for route in request.app.router.routes if route.matches(request.scope)[0] is not Match.NONE]
         allowed = {method for route in found if route.path == found[0].path for method in route.methods}
         response.headers["allow"] = ", ".join(sorted(allowed))
-    return response
+    return for_path(request.url.path, response)
 
 
 def _handler(answer: Callable[[Any], Response]) -> Callable[[Request, Any], Awaitable[Response]]:
-    async def handle(_request: Request, error: Any) -> Response:
-        return answer(error)
+    async def handle(request: Request, error: Any) -> Response:
+        return for_path(request.url.path, answer(error))
 
     return handle

@@ -25,7 +25,7 @@ from pattern_core.ids import Ids
 from pattern_db.errors import DatabaseError
 from pattern_server.accounts import Principal, Unauthorized
 from pattern_server.http import ABORT, GONE, KEEP, REAUTHENTICATE
-from pattern_server.http.errors import RequestTimeout, TooLarge, of_error, problem
+from pattern_server.http.errors import OPENAI, RequestTimeout, TooLarge, for_path, of_error, problem
 from pattern_server.http.routing import API, SIGN_IN, ServerState
 
 # Everything but these, and signing in, needs a token.
@@ -45,6 +45,7 @@ MESSAGE_BYTES_MAX = 16 * 1024 * 1024  # images are part of messages
 LONG_BODIES = (
     (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/history"), HISTORY_BYTES_MAX),
     (re.compile(rf"{API}/constellations/[^/]+/agents/[^/]+/messages"), MESSAGE_BYTES_MAX),
+    (re.compile(rf"{OPENAI}/(chat/completions|responses)"), MESSAGE_BYTES_MAX),
     (re.compile(rf"{API}/constellations/[^/]+/folders/[^/]+/files/.+"), FILE_BYTES_MAX),
     (re.compile(rf"{API}/constellations/[^/]+/calendar/import"), CALENDAR_BYTES_MAX),
 )
@@ -150,7 +151,7 @@ class Border:
         return principal
 
     async def _answer(self, scope: Scope, exchange: HttpExchange) -> None:
-        if scope["app"].unloaded and scope["path"].startswith((API, "/mcp/")):
+        if scope["app"].unloaded and scope["path"].startswith((API, "/mcp/", f"{OPENAI}/")):
             await trio.to_thread.run_sync(scope["app"].load, scope)
         longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(scope["path"])), 0)
         await exchange.read_body(max(self._server.config.body_bytes_max, longer))
@@ -284,6 +285,7 @@ class HttpExchange:
         """Send the answer if none was sent, and let a client that is still sending its body read it."""
         if self.status != UNANSWERED:
             return  # the listener closes the connection in the middle: the client sees that something is missing
+        response = for_path(self._scope.get("path", ""), response)
         headers = dict(self._scope["headers"])
         announces_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         if self.body is not None or not announces_body:

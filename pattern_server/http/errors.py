@@ -46,6 +46,7 @@ STATUS: Mapping[str, int] = {
     "overloaded": 429,
     "unavailable": 503,
     "member_failed": 502,
+    "turn_failed": 502,
     "embedder_unavailable": 503,
     "busy": 503,
     "internal": 500,
@@ -61,6 +62,8 @@ STATUS: Mapping[str, int] = {
     "disk_full": 507,
     "backup_failed": 507,
 }
+OPENAI = "/v1"  # paths of clients that speak OpenAI's protocol
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 RETRY_AFTER_S = 5  # if the error itself has no such value
 
 _OF_STATUS = {404: "not_found", 405: "method_not_allowed", 415: "unsupported_media_type"}
@@ -129,6 +132,24 @@ def problem(
     }
     body = json.dumps(content, ensure_ascii=False, default=str).encode("utf-8", "replace")
     return Response(body, status, sent, MEDIA_TYPE)
+
+
+def for_path(path: str, response: Response) -> Response:
+    """Return a problem document in the form that clients of this path read: below `/v1` in OpenAI's.
+
+    Such a client repeats a request after a conflict or a failure by itself; where that is wrong it is asked not to.
+    """
+    if not path.startswith(f"{OPENAI}/"):
+        return response
+    problem, status = json.loads(bytes(response.body)), response.status_code
+    status = 400 if status == 422 else status
+    wrong = (problem.get("errors") or [{}])[0].get("field", "").removeprefix("body.")
+    kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    content = {"message": problem["detail"], "type": kind, "param": wrong or None, "code": problem["code"]}
+    sent = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
+    if status in (409, 500, 502, 507):
+        sent["x-should-retry"] = "false"
+    return Response(json.dumps({"error": content}, ensure_ascii=False), status, sent, "application/json")
 
 
 def of_error(error: PatternError | DatabaseError) -> Response:

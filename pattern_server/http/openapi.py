@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute
 
 from pattern_db.files import shipped
 from pattern_server.http.errors import MEDIA_TYPE as PROBLEM_TYPE
-from pattern_server.http.errors import STATUS
+from pattern_server.http.errors import OPENAI, STATUS
 from pattern_server.http.routing import ApiRoute
 
 WORDS: Mapping[str, Any] = tomllib.loads(shipped("data/api.toml").read_text(encoding="utf-8"))
@@ -66,6 +66,20 @@ _PROBLEM_FIELD: Mapping[str, Any] = {
     "required": ["field", "message"],
 }
 
+_OPENAI_ERROR: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                **{name: {"type": "string"} for name in ("message", "type", "code")},
+                "param": {"type": ["string", "null"]},
+            },
+            "required": ["message", "type", "param", "code"],
+        }
+    },
+    "required": ["error"],
+}
 _TURN_ERROR: Mapping[str, Any] = {
     "type": "object",
     "description": "Why a turn failed or ended early.",
@@ -98,6 +112,10 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     responses = {
         f"Problem{status}": {"description": f"{text} {_codes(status)}", "content": content}
         for status, text in texts.items()
+    }
+    responses["OpenAIError"] = {
+        "description": "An error in OpenAI's form; `code` is that of a problem document.",
+        "content": {"application/json": {"schema": deepcopy(_OPENAI_ERROR)}},
     }
     bearer = {
         "type": "http",
@@ -141,7 +159,11 @@ def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
         operation["security"] = [] if route.scope is None else [{"bearer": [route.scope]}]
         for status in sorted(_problems(operation, method)):
             responses.setdefault(str(status), {"$ref": f"#/components/responses/Problem{status}"})
-    operation["responses"] = {**responses, "default": {"$ref": "#/components/responses/Problem"}}
+    failure = {"$ref": "#/components/responses/Problem"}
+    if route.path.startswith(OPENAI):
+        responses = {status: answer for status, answer in responses.items() if "$ref" not in answer}
+        failure = {"$ref": "#/components/responses/OpenAIError"}
+    operation["responses"] = {**responses, "default": failure}
 
 
 def _problems(operation: Mapping[str, Any], method: str) -> Iterator[int]:

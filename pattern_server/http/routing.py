@@ -113,8 +113,10 @@ class OwnerAccess(AwakeAccess):
 class Demand:
     """The scope that a route requires of its caller. Its methods are called by the framework."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, *, is_named_in_body: bool = False) -> None:
+        """With `is_named_in_body` the request's body says which constellation it is for, not its path."""
         self.scope = scope
+        self._is_named = is_named_in_body
 
     async def caller(self, request: Request) -> Principal:
         """Return the caller.
@@ -131,7 +133,7 @@ class Demand:
             )
         if self.scope == "admin" and not caller.is_admin:
             raise PermissionDenied("this request needs an administrator's token")
-        if self.scope == "admin" or (self.scope != "read" and "c" not in request.path_params):
+        if self.scope == "admin" or (self.scope != "read" and not self._is_named and "c" not in request.path_params):
             caller.require_unbound()
         return caller
 
@@ -170,6 +172,7 @@ class Demand:
 
 Server = Annotated[ServerState, Depends(_server)]
 MayRead = Annotated[Principal, Depends(Demand("read").caller)]
+MayChat = Annotated[Principal, Depends(Demand("chat", is_named_in_body=True).caller)]
 MayWrite = Annotated[Principal, Depends(Demand("write").caller)]
 MayAdminister = Annotated[Principal, Depends(Demand("admin").caller)]
 ToRead = Annotated[AwakeAccess, Depends(Demand("read").awake, scope="function")]

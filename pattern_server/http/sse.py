@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, aclosing
 
 import trio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pattern_core.constellation import Constellation
-from pattern_core.errors import InvalidInput, Unavailable
+from pattern_core.errors import InvalidInput, PatternError, Unavailable
 from pattern_core.events import READ_MAX, Event, check_kept, read
 from pattern_db.errors import DatabaseError, StorageFailed
 from pattern_server.accounts import RECHECK_S, Unauthorized
@@ -79,7 +79,7 @@ async def check_start(constellation: Constellation, after: int, turn_id: str | N
     return turn_id is not None and (await constellation.turn(turn_id)).has_ended
 
 
-async def stored(constellation: Constellation, after: int, turn_id: str | None) -> AsyncIterator[Event]:
+async def stored(constellation: Constellation, after: int, turn_id: str | None) -> AsyncGenerator[Event]:
     """Yield the events of a turn that has ended."""
     while True:
         batch = await constellation.database.read_aside(read, after, turn_id=turn_id)
@@ -94,12 +94,16 @@ class EventStream(Response):
     """Streams events after `after`: all of the constellation, or those of one turn up to its end.
 
     If the turn `is_new`, all its events come after `after`; otherwise its end may come before.
+    Other protocols are subclasses: they `encode` events in their own way, say when a stream `is_over` before the turn
+    has ended, and what is sent `first`, at the end (`last`) and if it is `broken`.
+
     `use()` keeps the constellation awake during the stream, which ends when the caller's token or user is no longer
     valid. Errors before the first byte are raised, for a problem document; later the stream just ends, and the client
     resumes it.
     """
 
     media_type = MEDIA_TYPE
+    is_over = False
 
     def __init__(self, use: Use, *, after: int, turn_id: str | None = None, is_new: bool = False) -> None:
         self._use = use
@@ -112,23 +116,44 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream. Called by the framework."""
-        has_started = False
+        has_started, rest = False, b""
         self._send, self._reauthenticate = send, scope["state"][REAUTHENTICATE]
         try:
             async with self._use() as constellation:
                 has_ended = not self._is_new and await check_start(constellation, self._after, self._turn_id)
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 has_started = True
-                await self._send_piece(f"retry: {RETRY_MS}\n\n".encode())
+                await self._send_piece(await self.first(constellation))
                 if has_ended:
-                    async for event in stored(constellation, self._after, self._turn_id):
-                        await self._send_piece(encode(event))
+                    async with aclosing(stored(constellation, self._after, self._turn_id)) as events:
+                        async for event in events:
+                            await self._send_piece(self.encode(event))
+                            if self.is_over:
+                                break
                 else:
                     await self._send_coming(constellation)
-        except (Unauthorized, Unavailable, StorageFailed):
+                rest = await self.last(constellation)
+        except (Unauthorized, Unavailable, StorageFailed) as error:
             if not has_started:
                 raise
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            rest = self.broken(error)
+        await send({"type": "http.response.body", "body": rest, "more_body": False})
+
+    async def first(self, _constellation: Constellation) -> bytes:
+        """Return what is sent before the first event."""
+        return f"retry: {RETRY_MS}\n\n".encode()
+
+    def encode(self, event: Event) -> bytes:
+        """Return an event as sent; maybe nothing."""
+        return encode(event)
+
+    async def last(self, _constellation: Constellation) -> bytes:
+        """Return what is sent after the last event."""
+        return b""
+
+    def broken(self, _error: PatternError | DatabaseError) -> bytes:
+        """Return what is sent if the stream ends early."""
+        return b""
 
     async def _send_piece(self, piece: bytes) -> None:
         """Send a piece, which may be empty, if the caller's token and user are still valid.
@@ -152,11 +177,13 @@ class EventStream(Response):
             piece = b""
             with trio.move_on_after(min(KEEP_ALIVE_S, RECHECK_S)):
                 try:
-                    piece = encode(await anext(events))
+                    piece = self.encode(await anext(events))
                 except StopAsyncIteration:
                     return
             if not piece and trio.current_time() >= quiet_until:
                 piece = b": still here\n\n"
             await self._send_piece(piece)
+            if self.is_over:
+                return
             if piece:
                 quiet_until = trio.current_time() + KEEP_ALIVE_S

@@ -181,7 +181,7 @@ async def deliver(
     wait = _WAIT.search(prefer)
     patience_s = float(wait[1]) if wait else 0.0 if "respond-async" in prefer.lower() else math.inf
     if patience_s:
-        view = await _ended(home, ticket.turn_id, patience_s)
+        view = await ended(home, ticket.turn_id, patience_s)
         if view is not None:
             return view
     address = f"/api/v1/constellations/{constellation.id}/turns/{ticket.turn_id}"
@@ -221,7 +221,7 @@ def _image(asked: ImagePartRequest) -> Image:
         raise InvalidInput("an image's `data` is not valid base64; encode its bytes without line breaks") from None
 
 
-async def _ended(home: Access, turn_id: str, patience_s: float) -> TurnView | None:
+async def ended(home: Access, turn_id: str, patience_s: float) -> TurnView | None:
     """Return the turn when it has ended; None if `patience` ends first.
 
     Raises:

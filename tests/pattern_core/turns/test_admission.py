@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from pattern_core.events import Event
 from pattern_core.images import image_of_bytes
 from pattern_core.limits import KEY_CHARS_MAX, Limits
 from pattern_core.messages import Text
+from pattern_core.models.model import ToolSpec
 from pattern_core.turns import admission
-from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket
+from pattern_core.turns.admission import NO_OPTIONS, Arrival, IncomingMessage, Ticket, TurnOptions
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.journal import turns
@@ -225,3 +227,30 @@ def test_the_digests_of_a_message_tell_its_session() -> None:
     assert other == name
     assert elsewhere != message
     assert admission.digests(keyed, "agent_bob")[0] != name
+
+
+def test_options_are_stored_as_they_are() -> None:
+    spec = ToolSpec(name="weather", description="Of a place.", parameters={"type": "object"})
+    options = TurnOptions(instructions="Be short.", config={"stop": ["END"]}, tools=[spec], force_tool="weather")
+    again = TurnOptions.of(options.stored)
+    assert again == options
+    assert (again.tools[0].name, again.tools[0].parameters) == ("weather", {"type": "object"})
+    assert options.over({"stop": ["STOP"], "top_p": 0.5}) == {"stop": ["END"], "top_p": 0.5}
+    longest = [TurnOptions(config={"max_output_tokens": 99}).over({"max_output_tokens": own}) for own in (9, 999)]
+    assert longest == [{"max_output_tokens": 9}, {"max_output_tokens": 99}], "an agent's own bound stays one"
+    assert TurnOptions().stored is None and TurnOptions.of(None) == NO_OPTIONS
+
+
+def test_a_request_is_found_by_its_key_or_if_it_may_be_repeated_by_its_fingerprint(db: Connection) -> None:
+    incoming = replace(HELLO, fingerprint=b"f" * 16)
+    other = replace(HELLO, fingerprint=b"g" * 16)
+    accept(db, incoming)
+    known = partial(admission.accepted_before, db)
+    assert known(incoming, "agent_ada", START) == "turn_1"
+    assert known(incoming, "agent_ada", None) is None, "the same words again are another message"
+    assert known(other, "agent_ada", START) is None
+    accept(db, replace(other, idempotency_key="key-1"), "turn_2")
+    assert known(replace(other, idempotency_key="key-1"), "agent_ada", None) == "turn_2"
+    assert known(replace(other, idempotency_key="key-2"), "agent_ada", START) is None
+    with pytest.raises(IdempotencyMismatch):
+        known(replace(incoming, idempotency_key="key-1"), "agent_ada", None)

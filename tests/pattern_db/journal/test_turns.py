@@ -11,9 +11,10 @@ import pytest
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import TurnStatus
 from pattern_db.errors import RowConflict, RowNotFound, translated
-from pattern_db.journal import steps, turns
+from pattern_db.journal import steps, turns, usage
 from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import InboxRow, NewTurn, Started
+from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import agents
 from tests.pattern_db.conftest import LATER, NOW, MakeTurn, PlanOf
 
@@ -363,3 +364,33 @@ def test_who_steers_joins_a_turn_of_its_own_session(db: Connection) -> None:
         turns.put_message(db, turn=key, agent_id="agt_ada", priority=1, payload=payload, created_at=NOW)
     assert [row.turn for row in turns.steering_messages(db, "agt_ada", "ses_1")] == keys[:1]
     assert [row.turn for row in turns.steering_messages(db, "agt_ada")] == keys[1:]
+
+
+def test_a_repeated_request_is_found_among_the_last_turns(db: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        turn = NewTurn(
+            "agt_ada", f"turn_{number}", "user:u", 1, NOW, fingerprint=b"f" * 16 if number < 2 else b"g" * 16
+        )
+        turns.insert(db, turn)
+    found = turns.repeated(db, b"f" * 16, NOW)
+    assert found is not None and found.id == "turn_1"
+    assert turns.repeated(db, b"f" * 16, LATER) is None, "it was accepted before"
+    assert turns.repeated(db, b"h" * 16, NOW) is None
+    monkeypatch.setattr(turns, "REPEATED_AMONG", 1)
+    assert turns.repeated(db, b"f" * 16, NOW) is None
+
+
+def test_the_options_of_a_turn_are_gone_with_its_end(db: Connection) -> None:
+    key = turns.insert(db, NewTurn("agt_ada", "turn_1", "user:u", 1, NOW, options='["Be short.", {}, [], null]'))
+    assert turns.by_key(db, key).options == '["Be short.", {}, [], null]'
+    turns.end(db, key, status="completed", ended_at=NOW)
+    assert turns.by_key(db, key).options is None
+
+
+def test_the_usage_of_some_steps_of_a_turn(db: Connection, make_turn: MakeTurn) -> None:
+    key = make_turn()
+    for step in (1, 2, 3):
+        more = {"provider": "p", "model": "m", "at": NOW, "input_tokens": 10**step, "output_tokens": step}
+        usage.add(db, UsageRow(turn=key, step=step, attempt=1, agent_id="agt_ada", **more))  # type: ignore[arg-type]  # as named
+    found = [usage.of_steps(db, key, after, last) for after, last in ((0, 1), (1, 3), (3, 9))]
+    assert [(one.input_tokens, one.output_tokens) for one in found] == [(10, 1), (1100, 5), (0, 0)]

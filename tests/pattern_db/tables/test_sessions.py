@@ -157,9 +157,25 @@ def test_a_session_is_deleted_with_what_was_said_in_it(talk: Connection) -> None
         lambda db: sessions.newest(db, ADA, 5),
         lambda db: sessions.count(db, ADA),
         lambda db: sessions.has_forks(db, ONE.id),
+        lambda db: sessions.begun_as(db, b"b" * 16, "tea"),
         lambda db: summaries.newest(db, ADA),
     ],
 )
 def test_no_read_scans_all_rows(talk: Connection, plan_of: PlanOf, read: Callable[[Connection], object]) -> None:
     plan = plan_of(lambda: read(talk))
     assert not [step for step in plan if step in ("SCAN messages", "SCAN sessions", "SCAN archive_summaries")]
+
+
+def test_a_session_is_found_by_how_it_began_rather_with_that_first_answer(db: Connection, say: Say) -> None:
+    for number in (1, 2):
+        sessions.create(db, ADA, replace(ONE, id=f"ses_{number}", beginning=b"b" * 16))
+        say(number, f"answer {number} ", role=Role.ASSISTANT, session_id=f"ses_{number}", is_archived=True)
+
+    def found(answer: str, beginning: bytes = b"b" * 16) -> str | None:
+        row = sessions.begun_as(db, beginning, answer)
+        return None if row is None else row.id
+
+    assert (found("answer 1"), found(" answer 2"), found("another")) == ("ses_1", "ses_2", "ses_2")
+    assert found("answer 1", b"c" * 16) is None
+    sessions.change(db, "ses_1", {"is_archived": True})
+    assert found("answer 1") == "ses_2"

@@ -85,6 +85,9 @@ BODIES: dict[str, Any] = {
     "POST /models/test": {"model": "embedded/rules-1"},
     "PUT /models/default": {"model": "embedded/rules-1"},
     "PUT /constellations/{c}/budgets": {"scope": "constellation", "period": "day", "unit": "tokens", "amount": 100},
+    "POST /v1/chat/completions": {"model": "agent:{c}/ada", "messages": [{"role": "user", "content": "Hello"}]},
+    "POST /v1/responses": {"model": "agent:{c}/ada", "input": "Hello"},
+    "POST /v1/embeddings": {"model": "hashed-words", "input": "Hello"},
     "POST /mcp/{c}": {
         "jsonrpc": "2.0",
         "id": 1,
@@ -112,6 +115,11 @@ UPGRADE = {
     "sec-websocket-version": "13",
     "sec-websocket-key": base64.b64encode(bytes(16)).decode(),
 }
+# They need no token, or end the caller's; test_sign_in.py has their stories.
+OF_SIGN_INS = {"POST /auth/login", "POST /auth/refresh", "POST /auth/logout"}
+# The body, or the id in the path, of all other requests in OpenAI's form says which constellation they are for.
+OF_NO_CONSTELLATION = {"GET /v1/models", "POST /v1/embeddings"}
+READS = ("GET ", "POST /v1/embeddings")
 WEAKER = {"chat": ["read"], "write": ["chat"], "admin": ["write", "chat"]}
 
 NOW = "2026-11-21T00:00:00.000Z"
@@ -150,6 +158,10 @@ async def _ask(client: httpx2.AsyncClient, row: str, names: dict[str, str]) -> i
     where = client.base_url.copy_with(path=path.format(**names, **dict.fromkeys(_absent(row), "nowhere")))
     headers = UPGRADE if row.endswith("/ws") else None
     async with client.stream(method, where, json=BODIES.get(row), headers=headers) as answer:
+    body = BODIES.get(row)
+    if "/v1/" in row and body is not None:
+        body = {**body, "model": body["model"].format(**names)}
+    async with client.stream(method, where, json=body) as answer:
         if "text/event-stream" not in answer.headers.get("content-type", ""):
             await answer.aread()
         return answer.status_code
@@ -313,8 +325,9 @@ async def test_a_token_for_one_constellation_reaches_nothing_else(place: Place) 
         for row, route in ROUTES.items():
             if row in OF_SIGN_INS:
                 continue
-            is_elsewhere = "{c}" in route.path and route.scope != "admin"
-            expected = 404 if is_elsewhere else 200 if row.startswith("GET ") and route.scope != "admin" else 403
+            is_named = "/v1/" in row and row not in OF_NO_CONSTELLATION
+            is_elsewhere = ("{c}" in route.path or is_named) and route.scope != "admin"
+            expected = 404 if is_elsewhere else 200 if row.startswith(READS) and route.scope != "admin" else 403
             assert await _ask(bound, row, names) == expected, row
         assert [row["id"] for row in (await bound.get("/constellations")).json()["items"]] == [own]
         elsewhere = place.parts.state.config.data_dir.with_name("elsewhere")

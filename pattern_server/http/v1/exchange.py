@@ -1,0 +1,273 @@
+"""From a request in OpenAI's form to a turn, and from a turn to its answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Annotated, Any, Literal
+
+from fastapi import Header, Request
+from pydantic import BaseModel, Field
+
+from pattern_core.approvals import ApprovalAnswer
+from pattern_core.constellation import Constellation
+from pattern_core.errors import Conflict, InvalidInput, PatternError
+from pattern_core.events import Event
+from pattern_core.messages import Image, Text, ToolCall
+from pattern_core.turns.admission import DIGEST_BYTES, IncomingMessage, accepted_before
+from pattern_core.turns.consent import AGREED
+from pattern_core.views import StoredMessage, TurnView
+from pattern_db.columns import iso
+from pattern_db.enums import ApprovalStatus, Role, TurnStatus
+from pattern_db.journal import approvals
+from pattern_db.journal.usage import UsageSum, of_steps
+from pattern_server.accounts import Principal
+from pattern_server.http.routes.messages import IdempotencyKey
+from pattern_server.http.v1.asked import Asked
+from pattern_server.http.v1.models import NamedModel
+
+ORIGIN = "openai"  # of sessions and messages
+# A client repeats a request by itself when its time is over: 600 s by default, three times.
+STEPS_MAX = 1_000_000  # no turn has so many
+REPEATED_WITHIN_S = 1_800.0
+
+Finish = Literal["stop", "length", "content_filter", "tool_calls"]
+
+
+class TurnFailed(PatternError):
+    """The turn of a request to `/v1` did not complete."""
+
+    code = "turn_failed"
+    remedy = "Read the message; `pattern turn show` has the details. Send the request again once the cause is gone."
+
+
+class Extras(BaseModel):
+    """What a client says in headers: about repetition, and in which conversation the request belongs."""
+
+    idempotency_key: IdempotencyKey = None
+    x_stainless_retry_count: Annotated[
+        str, Field(description="Set by OpenAI's clients: how often they repeated the request.")
+    ] = "0"
+    x_session_id: Annotated[str | None, Field(description="The id of a session, to talk in it.")] = None
+    x_openwebui_chat_id: Annotated[
+        str | None, Field(description="The front end's own id of the conversation, to find its session again.")
+    ] = None
+    x_ephemeral: Annotated[bool, Field(description="`true`: nothing of the request is kept.")] = False
+
+
+Headers = Annotated[Extras, Header()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingAnswer:
+    """The answer to a request: what a turn says after its step `after_step`, which called tools of the client, or from
+    its beginning (0). Its events come after the event `after`.
+    """
+
+    named: NamedModel
+    turn_id: str
+    after: int = 0
+    is_new: bool = False
+    after_step: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer: its text, calls that the client answers, why it ends, and what it used."""
+
+    text: str
+    finish: Finish
+    usage: UsageSum
+    calls: Sequence[ToolCall] = ()
+
+
+async def begin(
+    request: Request,
+    constellation: Constellation,
+    named: NamedModel,
+    caller: Principal,
+    asked: Asked,
+    extras: Extras,
+    follow: Callable[[], Awaitable[str | None]] | None = None,
+) -> PendingAnswer:
+    """Return the turn of a request: the one that waits for its results, that of an earlier attempt, or a new one. For
+    that `follow` finds the session, if the request says what it follows.
+
+    Raises:
+        InvalidInput: nothing new is asked, or a result is missing.
+        PatternError: as `Constellation.submit`.
+    """
+    if results := asked.results:
+        return await _continued(constellation, named, caller, results)
+    words, clock = asked.words, constellation.runtime.clock
+    body = blake2b(await request.body()).hexdigest()
+    fingerprint = _digest(caller.sender, named.owner.id, request.url.path, body)
+    incoming = IncomingMessage(
+        agent_id=named.owner.id,
+        content="".join(part.text for part in words if isinstance(part, Text)),
+        parts=words if any(isinstance(part, Image) for part in words) else (),
+        sender=caller.sender,
+        idempotency_key=extras.idempotency_key,
+        source=ORIGIN,
+        source_metadata=asked.metadata,
+        policy="enqueue",
+        options=asked.options,
+        fingerprint=fingerprint,
+    )
+    is_repeated = extras.x_stainless_retry_count not in ("", "0")
+    if is_repeated or extras.idempotency_key is not None:
+        since = iso(clock.now_ms() - int(REPEATED_WITHIN_S * 1000)) if is_repeated else None
+        known = await constellation.database.read(accepted_before, incoming, named.owner.id, since)
+        if known is not None:
+            return PendingAnswer(named=named, turn_id=known)
+    session_id = extras.x_session_id
+    if session_id is None:
+        by_beginning = partial(_session, constellation, named, caller, asked, extras.x_openwebui_chat_id)
+        session_id = await (follow or by_beginning)()
+    incoming, seen = replace(incoming, session_id=session_id), constellation.events.latest
+    if named.is_group:
+        ticket = await constellation.submit_to_group(named.owner.id, incoming)
+    else:
+        ticket = await constellation.submit(incoming)
+    if ticket.is_replay:
+        return PendingAnswer(named=named, turn_id=ticket.turn_id)
+    return PendingAnswer(named=named, turn_id=ticket.turn_id, after=seen, is_new=True)
+
+
+async def _session(
+    constellation: Constellation, named: NamedModel, caller: Principal, asked: Asked, chat: str | None
+) -> str:
+    """Return the session of a conversation, by the front end's id of it (`chat`) or by its beginning; a new one for a
+    conversation without an answer.
+    """
+    first = asked.answers[0] if asked.answers else len(asked.conversation)
+    opening = [one.text for one in asked.conversation[:first]] if chat is None else ["chat", chat]
+    beginning, known = _digest(caller.sender, named.owner.id, *opening), None
+    if asked.answers or chat is not None:
+        answer = asked.conversation[first].text if asked.answers else ""
+        known = await constellation.sessions.begun_as(beginning, answer)
+    return (known or await constellation.sessions.create(named.owner.id, origin=ORIGIN, beginning=beginning)).id
+
+
+def _digest(*texts: str) -> bytes:
+    return blake2b(json.dumps(texts).encode(), digest_size=DIGEST_BYTES).digest()
+
+
+async def _continued(
+    constellation: Constellation, named: NamedModel, caller: Principal, results: Mapping[str, str]
+) -> PendingAnswer:
+    """Give a waiting turn the results of its client's calls; those that it has already are not given again.
+
+    Raises:
+        NotFound: there is no such call.
+        InvalidInput: the calls are not of one turn of the model.
+        Conflict: a call was closed without a result.
+    """
+    found = [await constellation.approvals.get(call_id) for call_id in results]
+    turn_ids = {str(one.request.get("turn_id")) for one in found}
+    if len(turn_ids) > 1 or any(
+        "client" not in one.request or one.request["agent_id"] != named.owner.id for one in found
+    ):
+        raise InvalidInput("the results are not of calls of one answer of this model; send those of the last answer")
+    turn_id = turn_ids.pop()
+    view, seen = await constellation.turn(turn_id), constellation.events.latest
+    for one in found:
+        if one.status is ApprovalStatus.PENDING:
+            answer = ApprovalAnswer(approve=True, by=caller.author, result=results[one.id])
+            await constellation.approvals.decide(one.id, answer)
+        elif one.status not in AGREED:
+            raise Conflict(f"the call {one.id} was closed without a result ({one.status}); send a new message")
+    return PendingAnswer(
+        named=named,
+        turn_id=turn_id,
+        after=seen if view.status is TurnStatus.WAITING else 0,  # 0: the request is repeated
+        after_step=max(one.step or 0 for one in found),
+    )
+
+
+async def reply_of(constellation: Constellation, answer: PendingAnswer, view: TurnView, base_url: str) -> Reply:
+    """Return the answer of a turn that has ended or waits, or that called tools of the client since. A turn that waits
+    for a person says so, with a link.
+
+    Raises:
+        TurnFailed: it did not complete.
+    """
+    has_called = view.approvals or any(row.role is Role.TOOL for row in view.messages)
+    asked = await constellation.database.read(approvals.of_turn, view.key) if has_called else []
+    clients = [one for one in asked if "client" in one.request]
+    step = min((one.step or 0 for one in clients if (one.step or 0) > answer.after_step), default=0)
+    if not step and view.has_ended and view.status is not TurnStatus.COMPLETED:
+        error: Mapping[str, Any] = view.error or {}
+        raise TurnFailed(f"{error.get('message')} ({error.get('code')})", turn_id=view.id)
+    calls = [one for one in clients if one.step == step]
+    given = {one.request["call_id"] for one in clients if one.step == answer.after_step}
+    rows = _between(view.messages, given, {one.request["call_id"] for one in calls})
+    said = [view.text or ""] if view.group_id else [row.content or "" for row in rows if row.role is Role.ASSISTANT]
+    for one in asked if not step else ():
+        if one not in clients and one.status is ApprovalStatus.PENDING:
+            link = f"{base_url}api/v1/constellations/{constellation.id}/approvals/{one.id}"
+            what = f"{one.request.get('tool', one.kind)}: {one.request.get('reason', '')}"
+            said.append(f"I wait for a person's approval of {what}\n`pattern approvals approve {one.id}`, or {link}")
+    cut_off = next((row.finish_reason for row in reversed(rows) if row.role is Role.ASSISTANT), None)
+    finish: Finish = "tool_calls" if calls else "stop" if cut_off is None else "length"
+    usage = view.usage
+    if answer.after_step or step:
+        usage = await constellation.database.read(of_steps, view.key, answer.after_step, step or STEPS_MAX)
+    return Reply(
+        text="\n\n".join(filter(None, said)),
+        finish="content_filter" if cut_off == "content_filter" and not calls else finish,
+        usage=usage,
+        # A call has the id of its question, which finds the turn again.
+        calls=[ToolCall(call_id=one.id, tool=one.request["tool"], arguments=one.request["arguments"]) for one in calls],
+    )
+
+
+def _between(rows: Sequence[StoredMessage], given: Collection[str], calls: Collection[str]) -> Sequence[StoredMessage]:
+    """Return a turn's messages after the results of the calls `given`, up to the one that made the `calls`."""
+    results = [place for place, row in enumerate(rows) if row.role is Role.TOOL and row.tool_call_id in given]
+    made = [
+        place
+        for place, row in enumerate(rows)
+        if isinstance(row.parts, list) and any(part.get("call_id") in calls for part in row.parts)
+    ]
+    return rows[max(results, default=-1) + 1 : min(made, default=len(rows)) + 1]
+
+
+@dataclass(slots=True)
+class Spoken:
+    """The text of an answer, from the events of its turn. What was streamed of a discarded attempt stays."""
+
+    answer: PendingAnswer
+    text: str = ""
+    has_begun: bool = False  # the events are those of this answer
+    _message: str = ""  # what was streamed of the message that is not complete
+
+    def more(self, event: Event) -> str:
+        """Return the text that an event adds."""
+        after_step = self.answer.after_step
+        if not after_step or (event.name == "step.started" and int(str(event.data["step"])) > after_step):
+            self.has_begun = True
+        if not self.has_begun or event.turn_id != self.answer.turn_id or self.answer.named.is_group:
+            return ""
+        piece = ""
+        match event.name:
+            case "text.delta":
+                piece = str(event.data["text"])
+                self._message += piece
+                if self._message == piece and self.text:
+                    piece = f"\n\n{piece}"
+            case "step.superseded":
+                self._message = ""
+            case "message":
+                content = str(event.data.get("content") or "")
+                piece = content.removeprefix(self._message)
+                if self._message and piece == content:  # it was stored without what was streamed of it
+                    piece = ""
+                elif not self._message and self.text and piece:
+                    piece = f"\n\n{piece}"
+                self._message = ""
+        self.text += piece
+        return piece
