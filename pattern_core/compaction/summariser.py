@@ -29,8 +29,7 @@ from pattern_core.models.tokens import clip, clip_middle, estimate_request, esti
 from pattern_core.untrusted import escaped, neutral, plain
 from pattern_db.connection import Connection
 from pattern_db.journal.budgets import ReservationRow
-
-SUMMARY = "summary"  # the purpose of these calls in the usage
+from pattern_db.journal.usage import SUMMARY
 
 CALLS_MAX = 6  # of a model in one compaction; the rest leaves with a stub
 SHARE_OF_WINDOW = 0.7  # estimates are right within a third
@@ -89,6 +88,7 @@ class SummaryUsage:
     turn: int | None = None
     step: int = 0
     attempt: int = 0
+    purpose: str = SUMMARY
     held: ReservationRow | None = None
 
     async def reserve(self, provider: str, request: ModelRequest) -> None:
@@ -133,7 +133,7 @@ class SummaryUsage:
             agent_id=self.agent_id,
             provider=provider,
             model=model,
-            purpose=SUMMARY,
+            purpose=self.purpose,
         )
 
 
