@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pattern_core.overview import AgentSummary, NotableEvent, Period
 from pattern_db.enums import NotableKind
 from pattern_db.tables import overview
-from pattern_server.http.bodies import PagedTexts, RequestModel, answer_of, page_of
+from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/overview", tags=["overview"])
@@ -19,7 +21,7 @@ class NotableRequest(RequestModel):
     """The event to record."""
 
     description: str
-    event_type: NotableKind = NotableKind.DECISION
+    event_type: Annotated[NotableKind, BY_VALUE] = NotableKind.DECISION
 
 
 @router.get("/agents", response_model=page_of(AGENT))
