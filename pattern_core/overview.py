@@ -208,6 +208,18 @@ class Overview:
             unit.event("notable.recorded", {"event_id": row.id, "event_type": kind, "by": author})
         return row
 
+    async def summaries(self, limit: int, before: str | None = None) -> list[AgentSummary]:
+        """Return summaries of agents, newest first; only those after that of an agent in this order, if given."""
+        return await self._storage.database.read(overview.summaries, limit, before=before)
+
+    async def periods(self, limit: int, before: str | None = None) -> list[Period]:
+        """Return summaries of days and weeks, newest first; only those before an id, if given."""
+        return await self._storage.database.read(overview.periods, limit, before=before)
+
+    async def notable(self, limit: int, before: str | None = None) -> list[NotableEvent]:
+        """Return notable events, newest first; only those before an id, if given."""
+        return await self._storage.database.read(overview.notable, limit, before=before)
+
     async def delete(self, event_id: str) -> None:
         """Delete a notable event; summaries of days and weeks that name it stay as they are.
 

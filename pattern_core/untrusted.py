@@ -34,7 +34,7 @@ _CONTROLS = re.compile(CONTROLS)
 _OURS = re.compile(
     r"<(?=\s*/?\s*(?:data|system)\b)"
     r"|^(?=[^\S\n]*#{1,6}[^\S\n]*"
-    r"(?:(?:memory|message|notes for you|recalled|open tasks|meanwhile|recent activity)[^\S\n]*$"
+    r"(?:(?:memory|message|notes for you|recalled|open tasks|since your last message|recent activity)[^\S\n]*$"
     r"|[^\n]*(?:characters|nothing yet)\)))"
     f"|{CONTROLS}",
     re.IGNORECASE | re.MULTILINE,

@@ -72,7 +72,7 @@ SECTIONS: Mapping[str, str] = {
     Kind.HANDOFFS: "# Notes for you\nLeft by others, oldest first; times are UTC.",
     Kind.RECALLED: "# Recalled\nFound for this message; it may be out of date.",
     Kind.TASKS: "# Open tasks",
-    Kind.CATCH_UP: "# Meanwhile\nSince your last message; times are UTC.",
+    Kind.CATCH_UP: "# Since your last message\nWhat others did; times are UTC.",
     Kind.ACTIVITY: "# Recent activity\nIn this constellation, newest first; times are UTC.",
 }
 _QUESTION_HEADING = "# Message"

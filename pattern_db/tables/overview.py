@@ -1,4 +1,4 @@
-"""What agents did lately, what was notable, and both by day and by week: written for other agents and for people."""
+"""What agents did recently, what was notable, and both by day and by week: written for other agents and for people."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from pattern_db.tables import overview, timers
 from tests.pattern_core.groups.rig import DyingMeters, Killed
 from tests.support import BY_USER, USER, Running, in_memory, note_in, rows, running
 
-HEADING = "# Meanwhile\nSince your last message; times are UTC.\n"
+HEADING = "# Since your last message\nWhat others did; times are UTC.\n"
 SEES_ALL = {"context": {"show": {"activity": True}}}
 DAY_S = 24 * 3600
 TABLES = ("agent_summaries", "constellation_summaries", "notable_events")

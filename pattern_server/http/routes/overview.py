@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pattern_core.overview import AgentSummary, NotableEvent, Period
 from pattern_db.enums import NotableKind
-from pattern_db.tables import overview
 from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
@@ -30,7 +29,7 @@ async def list_agents(home: ToRead, paging: PagedTexts) -> object:
 
     Return the newest summary of each agent, newest first. An agent that has had little to do has none.
     """
-    found = await home.constellation.database.read(overview.summaries, paging.one_more, before=paging.after)
+    found = await home.constellation.overview.summaries(paging.one_more, paging.after)
     return paging.cut(found, lambda one: one.agent_id)
 
 
@@ -40,7 +39,7 @@ async def list_periods(home: ToRead, paging: PagedTexts) -> object:
 
     Return them newest first. Days and weeks (UTC, from Monday) in which nothing happened have none.
     """
-    found = await home.constellation.database.read(overview.periods, paging.one_more, before=paging.after)
+    found = await home.constellation.overview.periods(paging.one_more, paging.after)
     return paging.cut(found, lambda one: one.id)
 
 
@@ -50,7 +49,7 @@ async def list_notable(home: ToRead, paging: PagedTexts) -> object:
 
     Return what agents and people recorded, newest first.
     """
-    found = await home.constellation.database.read(overview.notable, paging.one_more, before=paging.after)
+    found = await home.constellation.overview.notable(paging.one_more, paging.after)
     return paging.cut(found, lambda one: one.id)
 
 
