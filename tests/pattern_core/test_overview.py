@@ -217,7 +217,7 @@ async def test_the_overview_has_a_budget_of_its_own(autojump_clock: trio.testing
 async def test_a_kill_at_any_commit_repeats_a_summary_and_doubles_none(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def lived(kill_at: int) -> tuple[int, list[object]]:
+    async def lived(kill_at: int) -> tuple[int, list[list[tuple[object, ...]]]]:
         async with in_memory() as database:
             clock = Passing()
             async with garden(clock, database=database) as world:
@@ -255,9 +255,10 @@ async def test_a_cancelled_call_is_asked_again_at_the_next_start(autojump_clock:
         clock = Passing()
         async with garden(clock, slow, database=database) as world:
             await talk(world)
-            assert world.constellation.is_idle
+            await clock.sleep(1)
+            idle = [world.constellation.is_idle]
             await clock.sleep(2 * REST_S)
-            assert not world.constellation.is_idle, "it is not parked during the call"
+            assert [*idle, world.constellation.is_idle] == [True, False], "it is not parked during the call"
         async with garden(clock, database=database) as world:
             await clock.sleep(2 * REST_S)
             assert len(asked(world)) == 1 and await summary_of(world) is not None
