@@ -81,6 +81,7 @@ class Roster:
         self._known: dict[str, Agent] = {}
         self._ids_by_name: dict[str, str] = {}  # of agents that were looked up by name
         self._deleted = 0
+        self.on_hibernation: Callable[[str], None] = lambda _agent_id: None
         self._changing = trio.Lock()  # a change starts from the result of the previous one
 
     async def get(self, id_or_name: str) -> Agent:
@@ -182,6 +183,8 @@ class Roster:
             self._ids_by_name.pop(agent.name, None)
         if changed.name != agent.name:
             self._on_rename(agent.id, changed.name)
+        if changed.status is AgentStatus.HIBERNATED is not agent.status:
+            self.on_hibernation(agent.id)
         return changed
 
     async def delete(self, id_or_name: str) -> Agent:

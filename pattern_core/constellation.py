@@ -40,6 +40,7 @@ from pattern_core.messages import Message
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import ModelReply, OnDelta
 from pattern_core.outbox import Outbox, Undelivered
+from pattern_core.overview import Overview
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
@@ -153,6 +154,7 @@ class Constellation:
                 nursery.start_soon(outlasting, self.timers.run, wait_s, name="timers")
                 nursery.start_soon(outlasting, self.outbox.run, wait_s, name="outbox")
                 nursery.start_soon(outlasting, self.webhooks.run, wait_s, name="webhooks")
+                nursery.start_soon(outlasting, self.overview.run, wait_s, name="overview")
             nursery.start_soon(self.halt.run, self._stop_all, name="halt")
             nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
             prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)
@@ -192,7 +194,6 @@ class Constellation:
         self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.stored)
         self.sessions = Sessions(storage, self._end)
-        self._wire_coordination(storage)
         self.imports = HistoryImports(
             journal=self._journal, find_agent=self.roster.get, forget=self._forget, limits=limits
         )
@@ -203,6 +204,7 @@ class Constellation:
             is_untrusted=self.tools.is_untrusted,
             forget=self._forget,
         )
+        self._wire_coordination(storage)
         self.sharing = Sharing(self.memory.blocks)
         self.revisions = Revisions(self.memory.blocks)
         self.halt = Halt(storage, current=opened.halt, log=runtime.tools.halts_log)
@@ -218,6 +220,7 @@ class Constellation:
             halt=self.halt,
             state=self.state,
             handoffs=self.handoffs,
+            record=self.overview.record,
             web=None if web is None else Web(web, clock=clock),
             shell=None if shell is None else Shell(settings=shell, clock=clock, ids=storage.ids),
         )
@@ -227,6 +230,8 @@ class Constellation:
         """Make what agents and people share, what acts by itself, and what is delivered later."""
         self.state = SharedState(storage)
         self.handoffs = Handoffs(storage, self.roster.get)
+        self.overview = Overview(storage, self._journal, self.compaction, self.timers)
+        self.roster.on_hibernation = partial(self.overview.rested, after_s=0)
         self.outbox = Outbox(storage)
         for kind in ("agent", "group"):
             self.outbox.on_due(kind, self._redeliver)
@@ -260,7 +265,7 @@ class Constellation:
             memory=self.memory,
             search=self.search,
             clock=self.runtime.clock,
-            recent_turns=RecentTurns(opened.newest_turns),
+            recent_turns=RecentTurns(opened.newest_turns, on_change=self.overview.rested),
         )
         return TurnServices(
             constellation_id=self.id,
@@ -289,7 +294,8 @@ class Constellation:
     def is_idle(self) -> bool:
         """Whether no agent works, nothing is delivered and no command runs; one that stays idle may be parked."""
         shell = self._toolbox.shell
-        if not (self._actors.is_idle and self._runs.is_idle and self.outbox.is_idle and self.webhooks.is_idle):
+        others = self._runs, self.outbox, self.webhooks, self.overview
+        if not (self._actors.is_idle and all(one.is_idle for one in others)):
             return False
         return shell is None or shell.running == 0
 

@@ -88,13 +88,14 @@ class Storage:
         """Return the wall time as it is stored."""
         return now_text(self.clock)
 
-    def note(self, work: UnitOfWork, event_type: str, summary: str, *, author: str, importance: int) -> None:
+    def note(self, work: UnitOfWork, event_type: str, summary: str, *, author: str, importance: int) -> ActivityEvent:
         """Note for all agents what `work` does, in its transaction; prompts of others show it."""
         kind, _, author_id = author.partition(":")
         agent_id = author_id if kind == "agent" else None
         details = {"summary": summary, "by": author}
         event = ActivityEvent(self.ids.new("act"), self.now(), agent_id, event_type, details, importance)
         work.store(activity.note, event)
+        return event
 
 
 @asynccontextmanager

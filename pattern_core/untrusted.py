@@ -33,7 +33,8 @@ _CONTROLS = re.compile(CONTROLS)
 # says how full it is (`memory.content.prompt`), those of a prompt's sections are in `prompts.build`.
 _OURS = re.compile(
     r"<(?=\s*/?\s*(?:data|system)\b)"
-    r"|^(?=[^\S\n]*#{1,6}[^\S\n]*(?:(?:memory|message|notes for you|recalled|recent activity|open tasks)[^\S\n]*$"
+    r"|^(?=[^\S\n]*#{1,6}[^\S\n]*"
+    r"(?:(?:memory|message|notes for you|recalled|open tasks|since your last message|recent activity)[^\S\n]*$"
     r"|[^\n]*(?:characters|nothing yet)\)))"
     f"|{CONTROLS}",
     re.IGNORECASE | re.MULTILINE,

@@ -207,6 +207,14 @@ class Priority(StrEnum):
     URGENT = "urgent"
 
 
+class NotableKind(StrEnum):
+    """What a notable event is."""
+
+    DECISION = "decision"
+    MILESTONE = "milestone"
+    PROBLEM = "problem"
+
+
 class EventOccurrenceStatus(StrEnum):
     """The state of an occurrence of a calendar event; a cancelled one does not take place."""
 

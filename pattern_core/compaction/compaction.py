@@ -144,7 +144,7 @@ class Compaction:
             InvalidInput: the agent's `compaction` settings are not valid.
         """
         now = trio.current_time()
-        summariser = self._summariser(agent, usage, now + (deadline - now) * TIME_SHARE)
+        summariser = self.summariser(agent, usage, now + (deadline - now) * TIME_SHARE)
         job = _Job(agent, history, summariser, room, Made(tokens_before=history.tokens), turn, running_from)
         history.limit_opening(job.opening_max)
         if history.opening.unloaded:
@@ -172,7 +172,7 @@ class Compaction:
         try:
             history = await self.journal.database.read(_at_rest, agent.id, self.limits.prompt, self.is_untrusted)
             deadline = trio.current_time() + self.models.limits(agent.model_provider).turn_timeout_s
-            summariser = self._summariser(agent, usage, deadline)
+            summariser = self.summariser(agent, usage, deadline)
             job = _Job(agent, history, summariser, max(history.tokens, 1), Made(tokens_before=history.tokens))
             if history.opening.unloaded:
                 await self._leave_unread(job)
@@ -183,7 +183,12 @@ class Compaction:
         job.made.tokens_after = history.tokens
         return job.made
 
-    def _summariser(self, agent: AgentRow, usage: SummaryUsage, deadline: float) -> Summariser:
+    def summariser(self, agent: AgentRow, usage: SummaryUsage, deadline: float) -> Summariser:
+        """Return what asks the model of the agent's settings for a summary.
+
+        Raises:
+            InvalidInput: the agent's `compaction` settings are not valid.
+        """
         settings = settings_of(agent.config)
         provider, model = settings.compaction.model(agent.model_provider, agent.model_name)
         return Summariser(

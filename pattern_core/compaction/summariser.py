@@ -29,8 +29,7 @@ from pattern_core.models.tokens import clip, clip_middle, estimate_request, esti
 from pattern_core.untrusted import escaped, neutral, plain
 from pattern_db.connection import Connection
 from pattern_db.journal.budgets import ReservationRow
-
-SUMMARY = "summary"  # the purpose of these calls in the usage
+from pattern_db.journal.usage import SUMMARY
 
 CALLS_MAX = 6  # of a model in one compaction; the rest leaves with a stub
 SHARE_OF_WINDOW = 0.7  # estimates are right within a third

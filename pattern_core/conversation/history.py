@@ -312,7 +312,9 @@ class History:
             shown = neutral(message)
         if message.note:
             parts = Note(text=f"{message.note}\n\n"), *shown.parts
-            shown = Message(role=shown.role, parts=parts, id=shown.id, position=shown.position)
+            shown = Message(
+                role=shown.role, parts=parts, id=shown.id, position=shown.position, created_at=shown.created_at
+            )
         has_image = shown.role == "user" and any(isinstance(part, Image) for part in shown.parts)
         return _Entry(message, shown, message_tokens(shown), begins, is_short, has_image)
 

@@ -10,18 +10,19 @@ tasks. An agent that is alone has no section of what happened, since its own act
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from heapq import merge
 
 from pattern_core.agent_settings import ContextSettings
 from pattern_core.prompts.parts import Kind, Part
-from pattern_core.untrusted import escaped
+from pattern_core.untrusted import escaped, marked, masked
 from pattern_db.columns import Json, iso
 from pattern_db.enums import TaskStatus, TurnStatus
 from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, TurnActivity
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.handoffs import Handed
+from pattern_db.tables.overview import AgentSummaryRow, NotableRow
 from pattern_db.tables.tasks import TaskRow
 
 HOUR_MS = 3_600_000
@@ -36,6 +37,7 @@ _DOING = {
     "cancelled": "was stopped while it answered",
 }
 _OTHERWISE = "could not answer"  # failed, limit, interrupted
+CaughtUp = AgentSummaryRow | NotableRow
 _SUMMARIES = ("summary", "description", "title", "text")  # where an event's details may hold words
 
 
@@ -46,8 +48,11 @@ class RecentTurns:
     prompt has them at once, and none waits for the file.
     """
 
-    def __init__(self, turns: Sequence[TurnActivity] = ()) -> None:
-        """Begin with `turns`, the newest ones, oldest first."""
+    def __init__(
+        self, turns: Sequence[TurnActivity] = (), *, on_change: Callable[[str], None] = lambda _agent_id: None
+    ) -> None:
+        """Begin with `turns`, the newest ones, oldest first; `on_change` is called with the agent of a changed turn."""
+        self._on_change = on_change
         self._turns = {turn.id: turn for turn in turns}
         self._agents = {turn.agent_id for turn in turns}
 
@@ -70,6 +75,7 @@ class RecentTurns:
         """Note a turn's new status."""
         if turn_id in self._turns:
             self._turns[turn_id].status = status
+            self._on_change(self._turns[turn_id].agent_id)
 
     def rename(self, agent_id: str, name: str | None) -> None:
         """Note an agent's new name; None if it was deleted, and its turns with it."""
@@ -181,7 +187,33 @@ def handoff_text(handed: Handed) -> str:
     note, name = handed
     who = "A person" if note.author.startswith("user:") else f"Agent {name}" if name else "An agent that was deleted"
     text = escaped(note.content).replace("\n", "\n  ")
-    return f"[{note.created_at[:16].replace('T', ' ')}] {who}: {text}"
+    return f"[{_minute(note.created_at)}] {who}: {text}"
+
+
+def caught_up_parts(missed: Sequence[CaughtUp], agent_id: str, among: Collection[str] | None) -> list[Part]:
+    """Return what happened while an agent was idle: of other agents, what those of `among` did (None: all)."""
+    parts = []
+    for one in missed:
+        what, name, by = "a notable event", "", set[str]()
+        if isinstance(one, NotableRow):
+            ref, by = one.id, {*one.agents_involved}
+        else:
+            what, ref, name, by = "what another agent did", one.agent_id, one.name, {one.agent_id}
+        if not by or (by - {agent_id} if among is None else by.intersection(among)):
+            reason = f"{what}, since the agent's last message"
+            parts.append(Part(kind=Kind.CATCH_UP, text=caught_up_text(one), ref=ref, name=name, reason=reason))
+    return parts
+
+
+def caught_up_text(one: CaughtUp) -> str:
+    """Return one part of a catch-up: a line for a notable event; a summary, which may repeat anything, as data."""
+    if isinstance(one, NotableRow):
+        return f"[{_minute(one.timestamp)}] {one.event_type}: {escaped(one.description)}"
+    return marked(masked(one.summary), f"the summary of agent {one.name}, {_minute(one.last_active)}")
+
+
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")
 
 
 def task_parts(tasks: Sequence[TaskRow], now: str) -> list[Part]:
@@ -203,7 +235,7 @@ def task_line(task: TaskRow, *, is_late: bool) -> str:
     if task.blocked_reason is not None:
         about.append(f"blocked: {_short(task.blocked_reason)}")
     if task.due_at is not None:
-        about.append(f"due {task.due_at[:16].replace('T', ' ').removesuffix(' 00:00')}")
+        about.append(f"due {_minute(task.due_at).removesuffix(' 00:00')}")
     if is_late:
         about.append("overdue")
     if task.agent_id is None:

@@ -5,7 +5,7 @@
 | system | instructions, guide, rules of tools, instructions of the request | when a person edits them |
 | memory | core blocks, pinned blocks | when a person or an agent edits them |
 | messages | the conversation | grows at its end |
-| note | the time, named blocks, logs, hand-off notes, passages, tasks, activity: before the turn's question | never |
+| note | the time, named blocks, logs, hand-offs, passages, tasks, catch-up, activity; before the question | never |
 | end | reminders of a step, in its last message | with the step |
 
 Servers cache the longest beginning that they have seen before, so nothing that was shown once is changed or dropped
@@ -65,13 +65,14 @@ _EMPTY = " (nothing yet)"
 RULES = "Rules for your tools, which are enforced:"
 
 # Kinds with a share of the extra tokens, and those that draw on the share of the kind before.
-_SHARING = (Kind.PINNED, Kind.REFERRED, Kind.RECALLED, Kind.LOGS, Kind.TASKS, Kind.ACTIVITY)
-_DRAWS_ON = {Kind.REFERRED: Kind.PINNED}
+_SHARING = (Kind.PINNED, Kind.REFERRED, Kind.RECALLED, Kind.LOGS, Kind.TASKS, Kind.CATCH_UP, Kind.ACTIVITY)
+_DRAWS_ON = {Kind.REFERRED: Kind.PINNED, Kind.CATCH_UP: Kind.TASKS}
 # The sections of a note, one after another, with a line that says what they are. `untrusted` knows their headings.
 SECTIONS: Mapping[str, str] = {
     Kind.HANDOFFS: "# Notes for you\nLeft by others, oldest first; times are UTC.",
     Kind.RECALLED: "# Recalled\nFound for this message; it may be out of date.",
     Kind.TASKS: "# Open tasks",
+    Kind.CATCH_UP: "# Since your last message\nWhat others did; times are UTC.",
     Kind.ACTIVITY: "# Recent activity\nIn this constellation, newest first; times are UTC.",
 }
 _QUESTION_HEADING = "# Message"

@@ -26,7 +26,15 @@ from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import Message, Note, Text, ToolResult
 from pattern_core.models.model import Usage
 from pattern_core.models.tokens import message_tokens
-from pattern_core.prompts.activity import HOUR_MS, TASKS_MAX, RecentTurns, handoff_parts, task_parts
+from pattern_core.prompts.activity import (
+    HOUR_MS,
+    TASKS_MAX,
+    CaughtUp,
+    RecentTurns,
+    caught_up_parts,
+    handoff_parts,
+    task_parts,
+)
 from pattern_core.prompts.build import (
     NOT_NOTED,
     Material,
@@ -49,7 +57,7 @@ from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
-from pattern_db.tables import activity, handoffs, prompts, tasks
+from pattern_db.tables import activity, handoffs, overview, prompts, tasks
 from pattern_db.tables.activity import NotedActivity
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.handoffs import Handed
@@ -62,6 +70,8 @@ QUESTION_SHARE = 2 / 3  # of the time for recalling; a model that is still loadi
 SHARE_MIN = 0.62  # of the best hit's score
 CANDIDATES = 2  # hits checked for each one that may be shown
 HANDOFFS_SHOWN_MAX = 3  # notes of others in one turn; the next ones are shown in the next turns
+IDLE_MS = HOUR_MS  # after which an agent is shown what the others did …
+MISSED_MAX = 20  # … and of how many agents, and events, as far as there is room
 IN_VIEW_MAX = 100  # newest messages that a passage is compared with, so that nothing is shown twice
 RATIOS_MAX = 1_024  # pairs of agent and model that are remembered, in memory only
 WEIGHT = 0.3  # of the newest call; the ones before fade
@@ -77,13 +87,14 @@ _SOURCES = {SearchKind.ARCHIVAL: "the archive", SearchKind.FILE: "the file", Sea
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """Rows that one look into the tables found: what can be searched, open tasks, what was noted for all agents, notes
-    that the agent has claimed.
+    that the agent has claimed, what it missed while it was idle.
     """
 
     findable: Sequence[SearchKind] = ()
     tasks: Sequence[TaskRow] = ()
     noted: Sequence[NotedActivity] = ()
     handed: Sequence[Handed] = ()
+    missed: Sequence[CaughtUp] = ()
 
 
 Look = Callable[[Connection], Seen | None]
@@ -197,15 +208,21 @@ class Prompts:
         findable = there.findable if show.get(Kind.RECALLED, True) else ()
         due = tasks.pressing(connection, agent_id, TASKS_MAX) if there.tasks and show.get(Kind.TASKS, True) else ()
         noted: Sequence[NotedActivity] = ()
+        asked = [message for message in history.messages[:-1] if message.role == "user" and message.position]
         if there.noted and show.get(Kind.ACTIVITY, True):
-            asked = [message.position for message in history.messages[:-1] if message.role == "user"]
-            last = max(asked, default="")  # with this question, the agent was shown what had been noted
+            last = asked[-1].position if asked else ""  # with this question, the agent was shown what had been noted
             found = activity.noted_since(connection, since, limit=4 * settings.activity_max)
             noted = [one for one in found if earliest_position(unix_ms(one.timestamp) + 1) > last]
+        missed: Sequence[CaughtUp] = ()
+        if asked and now_ms - unix_ms(asked[-1].created_at) > IDLE_MS and show.get(Kind.CATCH_UP, True):
+            notable = overview.notable(connection, MISSED_MAX, since=asked[-1].created_at)
+            did = overview.summaries(connection, MISSED_MAX, since=asked[-1].created_at, but=agent_id)
+            missed = [*did, *notable]
+            noted = [one for one in noted if one.id not in {other.id for other in notable}]
         handed = handoffs.claim(connection, agent_id, HANDOFFS_SHOWN_MAX) if there.handed else ()
-        if not (findable or due or noted or handed):
+        if not (findable or due or noted or handed or missed):
             return None
-        return Seen(findable=findable, tasks=due, noted=noted, handed=handed)
+        return Seen(findable=findable, tasks=due, noted=noted, handed=handed, missed=missed)
 
     async def find(
         self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
@@ -229,8 +246,11 @@ class Prompts:
                 now=now,
             )
         recent = await self.recent(agent_id, turn_id, seen.noted, settings)
+        among = await self._among(agent_id, settings) if seen.missed else None
+        missed = caught_up_parts(seen.missed, agent_id, among)
         return replace(
-            recalled, parts=[*handoff_parts(seen.handed), *recalled.parts, *task_parts(seen.tasks, now), *recent]
+            recalled,
+            parts=[*handoff_parts(seen.handed), *recalled.parts, *task_parts(seen.tasks, now), *missed, *recent],
         )
 
     async def recent(
@@ -242,8 +262,14 @@ class Prompts:
         shows = settings.show.get(Kind.ACTIVITY)
         if shows is False or (not noted and self.recent_turns.is_alone(agent_id)):
             return []
-        among = None if shows else sharers(await self.memory.blocks.seen_by(agent_id), agent_id)
+        among = await self._among(agent_id, settings)
         return self.recent_turns.parts(agent_id, turn_id, noted, settings, among=among, now_ms=self.clock.now_ms())
+
+    async def _among(self, agent_id: str, settings: ContextSettings) -> set[str] | None:
+        """Return the others that the agent may see: those with a shared block; all (None) if its settings say so."""
+        if settings.show.get(Kind.ACTIVITY):
+            return None
+        return sharers(await self.memory.blocks.seen_by(agent_id), agent_id)
 
 
 def sharers(blocks: Sequence[BlockRow], agent_id: str) -> set[str]:

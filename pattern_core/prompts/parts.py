@@ -42,6 +42,7 @@ class Kind(StrEnum):
     HANDOFFS = "handoffs"  # notes that others left for the agent
     RECALLED = "recalled"  # found beyond the conversation that is shown
     TASKS = "tasks"
+    CATCH_UP = "catch_up"  # what the others did while the agent was idle
     ACTIVITY = "activity"  # of other agents
     TIME = "time"
     REMINDER = "reminder"  # of what the rules or the limits want of this step
@@ -101,7 +102,7 @@ class Findings:
 NOTHING_FOUND = Findings()
 
 
-_CHECKED = frozenset({Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES})
+_CHECKED = frozenset({Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES, Kind.CATCH_UP})
 _LIKENESS = attrgetter("kind", "reason", "version", "name")  # neighbours that are alike share an entry
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pattern_core.tasks import Tasks
     from pattern_core.web.policy import WebSettings
     from pattern_core.web.web import Web
+    from pattern_db.tables.overview import NotableRow
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class Toolbox:
     halt: Halt
     state: SharedState
     handoffs: Handoffs
+    record: Callable[..., Awaitable[NotableRow]]
     web: Web | None = None
     shell: Shell | None = None
 

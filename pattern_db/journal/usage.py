@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection, Table
 
-STEP = "step"  # the purpose of a step's own call; others ("summary" …) may be made several times in a step
+STEP = "step"  # the purpose of a step's own call; others may be made several times in a step
+SUMMARY, OVERVIEW = "summary", "overview"  # of messages that leave a conversation; of what an agent did
 DAY_CHARS = 10  # `2026-11-21`
 _MIDNIGHT = "T00:00:00.000Z"
 _DISORDER_MS = 86_400_000  # rows are in the order of their times, except for long calls and clocks that were set back
@@ -137,7 +138,8 @@ _ROOT_CAUSE = (
     " ELSE 'person' END FROM up WHERE parent IS NULL)"
 )
 _CAUSE = (
-    f"CASE purpose WHEN 'summary' THEN 'summary' WHEN 'aside' THEN 'person' ELSE coalesce({_ROOT_CAUSE}, 'unknown') END"
+    f"CASE WHEN purpose IN ('{SUMMARY}', '{OVERVIEW}') THEN 'summary' WHEN purpose = 'aside' THEN 'person'"
+    f" ELSE coalesce({_ROOT_CAUSE}, 'unknown') END"
 )
 _NAME = "(SELECT name FROM agents WHERE id = agent_id)"
 _ADD_TO_DAY = (
@@ -191,6 +193,13 @@ def sum_of(row: Sequence[Any]) -> UsageSum:
     """Return the values of `SUMS` as a sum."""
     given, made, cached, cost, is_estimate = row
     return UsageSum(given, made, cached, cost, is_estimate == 1)
+
+
+def tokens_for(connection: Connection, purpose: str, since: str) -> int:
+    """Return the tokens, in and out, of all calls for a purpose from `since` on."""
+    sql = "SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM usage WHERE at >= ? AND purpose = ?"
+    found: int = connection.execute(sql, (since, purpose)).get
+    return found
 
 
 def total(connection: Connection, which: UsageFilter) -> UsageLine:

@@ -124,6 +124,16 @@ def recent(
     )
 
 
+def since(connection: Connection, agent_id: str, position: str, limit: int) -> list[MessageRow]:
+    """Return the newest `limit` messages of the agent's main conversation after a position, oldest first."""
+    found = _MESSAGES.select(
+        connection,
+        "WHERE agent_id = ? AND position > ? AND session_id IS NULL AND is_deleted = 0 ORDER BY position DESC LIMIT ?",
+        (agent_id, position, limit),
+    )
+    return found[::-1]
+
+
 def by_batch(connection: Connection, agent_id: str, batch_id: str) -> list[MessageRow]:
     """Return the messages of one turn, oldest first; empty if there are none.
 

@@ -13,6 +13,7 @@ from pattern_core.tools.builtin.event_update import event_update
 from pattern_core.tools.builtin.file import file
 from pattern_core.tools.builtin.file_save import file_save
 from pattern_core.tools.builtin.handoff import handoff
+from pattern_core.tools.builtin.notable import notable
 from pattern_core.tools.builtin.recall import recall
 from pattern_core.tools.builtin.remember import remember
 from pattern_core.tools.builtin.result import result
@@ -50,5 +51,6 @@ BUILTIN: tuple[Tool, ...] = (
     task_update,
     task_list,
     handoff,
+    notable,
     emergency_halt,
 )

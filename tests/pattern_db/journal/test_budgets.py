@@ -151,6 +151,7 @@ def test_one_unknown_price_or_estimate_makes_the_sum_one(db: Connection, make_tu
     usage.add(db, row(turn, 2)._replace(cost_microdollars=None, is_estimate=True))
     for _time in range(2):
         usage.add(db, row(turn, 3)._replace(purpose="summary"))
+    assert [usage.tokens_for(db, *one) for one in (("summary", NOW), ("summary", "9"), ("x", NOW))] == [220, 0, 0]
     found = usage.of_turn(db, turn)
     assert (found.input_tokens, found.cost_microdollars, found.is_estimate) == (400, None, True)
     assert fetch_all(db, "SELECT step, no, is_estimate FROM usage") == [(1, 0, 0), (2, 0, 1), (3, 0, 0), (3, 1, 0)]
