@@ -116,8 +116,6 @@ UPGRADE = {
     "sec-websocket-version": "13",
     "sec-websocket-key": base64.b64encode(bytes(16)).decode(),
 }
-# They need no token, or end the caller's; test_sign_in.py has their stories.
-OF_SIGN_INS = {"POST /auth/login", "POST /auth/refresh", "POST /auth/logout"}
 # The body, or the id in the path, of all other requests in OpenAI's form says which constellation they are for.
 OF_NO_CONSTELLATION = {"GET /v1/models", "POST /v1/embeddings"}
 READS = ("GET ", "POST /v1/embeddings")
@@ -158,11 +156,10 @@ async def _ask(client: httpx2.AsyncClient, row: str, names: dict[str, str]) -> i
     method, path = row.partition(" ")[0], ROUTES[row].path.replace(":path}", "}")
     where = client.base_url.copy_with(path=path.format(**names, **dict.fromkeys(_absent(row), "nowhere")))
     headers = UPGRADE if row.endswith("/ws") else None
-    async with client.stream(method, where, json=BODIES.get(row), headers=headers) as answer:
     body = BODIES.get(row)
     if "/v1/" in row and body is not None:
         body = {**body, "model": body["model"].format(**names)}
-    async with client.stream(method, where, json=body) as answer:
+    async with client.stream(method, where, json=body, headers=headers) as answer:
         if "text/event-stream" not in answer.headers.get("content-type", ""):
             await answer.aread()
         return answer.status_code
