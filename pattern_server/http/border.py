@@ -31,7 +31,7 @@ from pattern_core.ids import Ids
 from pattern_db.errors import DatabaseError
 from pattern_server.accounts import Principal, Unauthorized
 from pattern_server.config import is_loopback
-from pattern_server.http import ABORT, GONE, KEEP, REAUTHENTICATE
+from pattern_server.http import ABORT, GONE, KEEP, LEFT, REAUTHENTICATE
 from pattern_server.http.errors import RequestTimeout, TooLarge, of_error, problem
 from pattern_server.http.routing import API, SIGN_IN, ServerState
 from pattern_server.rates import RequestRates
@@ -114,7 +114,9 @@ class Border:
         try:
             with patience:
                 await self._serve(scope, exchange, address)
-            if patience.cancelled_caught and trio.current_time() >= patience.deadline:
+            if patience.cancelled_caught and trio.current_time() < patience.deadline:
+                await state.get(LEFT, trio.lowlevel.checkpoint)()
+            elif patience.cancelled_caught:
                 hint = f"no answer within {self._server.config.http.answer_timeout_s:g} s; what was accepted continues"
                 await exchange.refuse(problem("unavailable", hint))
         except (PatternError, DatabaseError) as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -75,6 +75,7 @@ class Access:
     server: ServerState
     caller: Principal
     c: str
+    state: dict[str, Any] = field(default_factory=dict, kw_only=True)  # the request's, in the ASGI scope
 
     def use(self) -> AbstractAsyncContextManager[Constellation]:
         """Return the constellation, awake within the block. Raises as `Constellations.use`."""
@@ -130,7 +131,8 @@ class Demand:
         Raises:
             PermissionDenied: as `caller`.
         """
-        return Access(request.app.state.server, await self.caller(request), c)
+        caller = await self.caller(request)
+        return Access(request.app.state.server, caller, c, state=request.scope["state"])
 
     async def awake(self, request: Request, c: str) -> AsyncIterator[AwakeAccess]:
         """Yield the caller's access to the constellation of the path, awake.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,27 @@ async def test_a_client_that_leaves_ends_its_request_and_not_its_turn(home: Plac
         begun = await home.events("/constellations/home/events?after=0", most=5)
         turn = next(event["data"]["turn_id"] for event in begun if event["event"] == "turn.started")
         assert (await home.events(f"/constellations/home/turns/{turn}/events"))[-1]["event"] == "turn.completed"
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+async def test_a_client_may_ask_that_its_turn_ends_when_it_leaves(
+    home: Place, scripted: ScriptedProvider, accept: str
+) -> None:
+    scripted._script = iter([Paced(answer=says("Never."), gate=trio.Event()), says("Yes.")])
+    prefer = {"Accept": accept, "Prefer": "on-disconnect=cancel"}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(home.say, "Are you there?", **prefer))
+        await until(lambda: scripted.running)
+        nursery.cancel_scope.cancel()
+    (turn,) = (await home.admin.get("/constellations/home/turns")).json()["items"]
+    with trio.fail_after(60):
+        events = await home.events(f"/constellations/home/turns/{turn['turn_id']}/events")
+    assert events[-1]["event"] == "turn.cancelled"
+    assert events[-1]["data"]["error"]["message"] == "cancelled: disconnected"
+    prefer["Prefer"] += ", respond-async"  # with its whole answer, a client may leave
+    await home.say("And now?", **prefer)
+    turn, _ = (await home.admin.get("/constellations/home/turns")).json()["items"]
+    assert (await home.events(f"/constellations/home/turns/{turn['turn_id']}/events"))[-1]["event"] == "turn.completed"
 
 
 async def test_of_many_conditional_writers_one_wins(home: Place) -> None:
