@@ -69,6 +69,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "backup": Entry("pattern_server.cli.backup", "Copy a constellation into a file; the server may run."),
         "restore": Entry("pattern_server.cli.backup", "Create a constellation from a backup."),
         "db": Entry("pattern_server.cli.db", "The database files: status, migrate, check, vacuum."),
+        "config": Entry("pattern_server.cli.config", "The configuration: check, show."),
         "doctor": Entry("pattern_server.cli.doctor", "Check this installation, and say how to fix problems."),
         "completion": Entry("pattern_server.cli.completion", "Tab completion for bash, zsh and fish."),
     }
