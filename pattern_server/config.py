@@ -11,6 +11,7 @@ Providers' keys and addresses also come from the vendors' own variables, such as
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -110,6 +111,16 @@ def variable(name: str) -> str | None:
             raise ConfigError(f"{name}_FILE names {named}, which cannot be read: {error}", file=named) from None
     credential = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nowhere"), name)
     return credential.read_text(encoding="utf-8").strip() if credential.is_file() else None
+
+
+def service_manager() -> tuple[str, float]:
+    """Return the address at which systemd hears of this service, and after how many seconds of silence it restarts it
+    (infinite: never); an empty address without systemd.
+
+    Source: sd_notify(3), sd_watchdog_enabled(3).
+    """
+    silence = os.environ.get("WATCHDOG_USEC", "")
+    return os.environ.get("NOTIFY_SOCKET", ""), int(silence) / 1e6 if silence.isdigit() else math.inf
 
 
 def remote_token() -> str:
@@ -491,7 +502,8 @@ def origin_of(place: tuple[str, ...], path: Path) -> str:
     name = f"PATTERN_{'__'.join(place)}".upper()
     if place and name in os.environ:
         return name
-    found, section, depth = "", (), 0
+    section: tuple[str, ...] = ()
+    found, depth = "", 0
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.is_file() else (), start=1):
         head = re.match(r"\s*\[\s*(.+?)\s*\]\s*(#.*)?$", line)
         key = re.match(r"\s*([^=#\[]+?)\s*=", line)

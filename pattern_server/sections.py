@@ -22,6 +22,7 @@ from pattern_core.shell.policy import ShellSection
 from pattern_core.web.policy import WebhookSettings, WebSettings
 
 DESCRIPTORS_WANTED = 65_536
+DISK_BYTES_EASY = 1024 * 1024 * 1024  # with less free space, there is a warning
 
 
 def _check_whole(paths: tuple[Path, ...]) -> tuple[Path, ...]:

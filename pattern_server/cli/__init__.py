@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "status": Entry("pattern_server.cli.up", "Show whether the server runs, and its model."),
         "model": Entry("pattern_server.cli.models", "Models: list, test, set."),
         "serve": Entry("pattern_server.cli.serve", "Run the server."),
+        "service": Entry("pattern_server.cli.service", "Start at boot: install, uninstall, status."),
         "demo": Entry("pattern_server.cli.demo", "A guided tour in a temporary folder."),
         "constellation": Entry(
             "pattern_server.cli.constellations", "Sets of agents, each in its own database: create, list …"

@@ -57,6 +57,7 @@ class ServerState:
     supervisor: Supervisor[Constellation]
     runtime: Runtime
     draining: trio.Event
+    pending: set[str]  # what must end before the server is ready
     started_at: str
     metrics: Metrics
     models: ModelSetup

@@ -24,6 +24,7 @@ from pattern_server.config import (
     reloaded,
     remote_token,
     require_data,
+    service_manager,
     unknown_variables,
     user_state_dir,
     variable,
@@ -428,3 +429,10 @@ def test_secrets_may_be_in_files(alone: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MY_KEY_FILE", str(alone / "nowhere"))
     with pytest.raises(ConfigError, match=r"MY_KEY_FILE names .*nowhere, which cannot be read"):
         load()
+
+
+def test_what_systemd_says_to_its_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert service_manager() == ("", float("inf"))
+    monkeypatch.setenv("NOTIFY_SOCKET", "@pattern")
+    monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+    assert service_manager() == ("@pattern", 30.0)

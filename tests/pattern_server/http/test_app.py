@@ -21,6 +21,7 @@ from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_server.http import border
 from pattern_server.http.app import api_routes
 from pattern_server.http.border import Misdirected, check_host
+from pattern_server.http.routes import health
 from pattern_server.http.routes.messages import ImagePartRequest, parts_of
 from pattern_server.serve import configure_logs
 from tests.pattern_server.place import API, Place, client_of, config_for, serving
@@ -370,13 +371,19 @@ async def ask(place: Place, path: str) -> httpx2.Response:
         return await stranger.get(place.url + path)
 
 
-async def test_alive_and_ready(place: Place) -> None:
+async def test_alive_and_ready(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "DISK_BYTES_EASY", 0)
     assert (await ask(place, "/healthz")).json() == {"status": "alive"}
-    assert (await ask(place, "/readyz")).json() == {"status": "ready", "reasons": []}
+    assert (await ask(place, "/readyz")).json() == {"status": "ready", "reasons": [], "warnings": []}
+    monkeypatch.setattr(health, "DISK_BYTES_EASY", 2**80)
+    answer = await ask(place, "/readyz")
+    assert answer.status_code == 200, "a full disk still serves reads"
+    assert answer.json()["warnings"][0].startswith("low disk space: ")
+    place.parts.state.pending.add("unfinished turns are being resumed")
     place.parts.state.draining.set()
     answer = await ask(place, "/readyz")
     assert answer.status_code == 503
-    assert answer.json() == {"status": "unready", "reasons": ["the server is stopping"]}
+    assert answer.json()["reasons"] == ["unfinished turns are being resumed", "the server is stopping"]
     assert (await ask(place, "/healthz")).status_code == 200
 
 
