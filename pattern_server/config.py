@@ -5,18 +5,20 @@ underscore goes one level down: `PATTERN_SUPERVISOR__DRAIN_S`), the file, the de
 `--config` or `PATTERN_CONFIG` names, else `pattern.toml` in the current folder, else `pattern.toml` in the data
 directory. Only a file that was named explicitly can set the data directory: it must not depend on the current folder.
 Providers' keys and addresses also come from the vendors' own variables, such as `ANTHROPIC_API_KEY` and
-`ANTHROPIC_BASE_URL`.
+`ANTHROPIC_BASE_URL`. A secret that a variable holds may be in a file instead, see `variable`.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -48,6 +50,7 @@ from pattern_server.sections import (
     WholePaths,
 )
 
+BOOTSTRAP_TOKEN = "BOOTSTRAP_TOKEN"
 BOOTSTRAP_TOKEN_CHARS_MIN = 32
 FILE_NAME = "pattern.toml"
 REGISTRY_NAME = "global.db"  # its presence marks a data directory
@@ -91,6 +94,34 @@ def user_state_dir() -> Path:
     if not given.is_absolute():
         given = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".local/state")
     return given / "pattern"
+
+
+def variable(name: str) -> str | None:
+    """Return the value of an environment variable for a secret. If it is not set, the secret may be in the file that
+    `NAME_FILE` names, or be a credential NAME that systemd has loaded for this service.
+
+    Raises:
+        ConfigError: the file that `NAME_FILE` names cannot be read.
+    """
+    if value := os.environ.get(name):
+        return value
+    if named := os.environ.get(f"{name}_FILE"):
+        try:
+            return Path(named).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name}_FILE names {named}, which cannot be read: {error}", file=named) from None
+    credential = Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nowhere"), name)
+    return credential.read_text(encoding="utf-8").strip() if credential.is_file() else None
+
+
+def service_manager() -> tuple[str, float]:
+    """Return the address at which systemd hears of this service, and after how many seconds of silence it restarts it
+    (infinite: never); an empty address without systemd.
+
+    Source: sd_notify(3), sd_watchdog_enabled(3).
+    """
+    silence = os.environ.get("WATCHDOG_USEC", "")
+    return os.environ.get("NOTIFY_SOCKET", ""), int(silence) / 1e6 if silence.isdigit() else math.inf
 
 
 def remote_token() -> str:
@@ -174,6 +205,8 @@ class Config(BaseSettings):
     @classmethod
     def _vendors(cls, data: dict[str, Any]) -> dict[str, Any]:
         completed = {**data, "providers": _with_vendors(data.get("providers", {}))}
+        if "bootstrap_token" not in data and (token := variable(f"PATTERN_{BOOTSTRAP_TOKEN}")):
+            completed["bootstrap_token"] = token
         if "web" in data:
             completed["web"] = _with_key(data["web"])
         if isinstance(data.get("sign_in"), dict):
@@ -379,10 +412,15 @@ def write_private(path: Path, text: str) -> None:
         durable.replace(new, path)
 
 
+def known_variables() -> set[str]:
+    """Return the names of our environment variables; those of a section's settings begin with `NAME__`."""
+    known = {f"PATTERN_{name.upper()}" for name in Config.model_fields}
+    return known | {"PATTERN_CONFIG", f"PATTERN_{BOOTSTRAP_TOKEN}_FILE", *_OF_COMMANDS}
+
+
 def unknown_variables() -> list[str]:
     """Environment variables that look like settings of ours and are none: probably typing errors. Sorted."""
-    known = {f"PATTERN_{name.upper()}" for name in Config.model_fields}
-    known |= {"PATTERN_CONFIG", *_OF_COMMANDS}
+    known = known_variables()
     return sorted(
         name for name in os.environ if name.startswith("PATTERN_") and name.upper().split("__")[0] not in known
     )
@@ -397,7 +435,7 @@ def _with_vendors(configured: object) -> object:
         found = {
             field: value
             for field in ("api_key", "base_url")
-            if kind.variables is not None and (value := os.environ.get(f"{kind.variables}_{field.upper()}"))
+            if kind.variables is not None and (value := variable(f"{kind.variables}_{field.upper()}"))
         }
         if "api_key" in found or kind.variables is None:
             providers.setdefault(name, {})
@@ -414,8 +452,8 @@ def _with_key(section: object, field: str = "api_key") -> object:
     section = {**section, **inner}
     if not isinstance(section.get(f"{field}_env"), str):
         return section
-    variable = section.pop(f"{field}_env")
-    return {**section, field: section.get(field) or os.environ.get(variable) or None}
+    name = section.pop(f"{field}_env")
+    return {**section, field: section.get(field) or variable(name) or None}
 
 
 def _with_defaults(data: dict[str, Any]) -> dict[str, Any]:
@@ -438,9 +476,10 @@ def _is_rules(entry: object) -> bool:
 
 
 _SECTION = "is a section with its own settings"
+_UNKNOWN = "is not a known setting"
 _MISFITS = {  # pydantic's type of an error → our message
-    "extra_forbidden": "is not a known setting",
-    "unexpected_keyword_argument": "is not a known setting",
+    "extra_forbidden": _UNKNOWN,
+    "unexpected_keyword_argument": _UNKNOWN,
     "dataclass_type": _SECTION,
     "model_type": _SECTION,
     "model_attributes_type": _SECTION,
@@ -450,9 +489,56 @@ _MISFITS = {  # pydantic's type of an error → our message
 
 def _misfits(error: ValidationError, path: Path) -> str:
     """Return all errors, a sentence each, with the names that the operator wrote. No values: they may be secret."""
-    lines = []
+    sentences = []
     for misfit in error.errors(include_url=False, include_input=False, include_context=False):
-        name = ".".join(str(part) for part in misfit["loc"]) or "configuration"
-        what = _MISFITS.get(misfit["type"], misfit["msg"])
-        lines.append(f"{name}: {what.removeprefix('Value error, ')}")
-    return f"invalid configuration ({path} or PATTERN_* variables): " + "; ".join(lines)
+        place = tuple(str(part) for part in misfit["loc"])
+        what = _MISFITS.get(misfit["type"], misfit["msg"]).removeprefix("Value error, ")
+        near = get_close_matches(place[-1], _known(place[:-1]), 1) if what == _UNKNOWN else []
+        meant = f", did you mean {near[0]}?" if near else ""
+        origin = origin_of(place, path)
+        sentences.append(f"{'.'.join(place) or 'configuration'}: {what}{meant}{f' ({origin})' if origin else ''}")
+    return f"invalid configuration ({path} or PATTERN_* variables): " + "; ".join(sentences)
+
+
+def origin_of(place: tuple[str, ...], path: Path) -> str:
+    """Return what sets a setting, by the names of its sections and its own: a variable, or a line of the file; empty
+    if neither does.
+    """
+    name = f"PATTERN_{'__'.join(place)}".upper()
+    if place and name in os.environ:
+        return name
+    section: tuple[str, ...] = ()
+    found, depth = "", 0
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.is_file() else (), start=1):
+        head = re.match(r"\s*\[\s*(.+?)\s*\]\s*(#.*)?$", line)
+        key = re.match(r"\s*([^=#\[]+?)\s*=", line)
+        if head:
+            section = _names_in(head[1])
+        at = section if head else (*section, *_names_in(key[1])) if key else ()
+        if len(at) > depth and at == place[: len(at)]:
+            found, depth = f"line {number}", len(at)
+    return found
+
+
+def _names_in(dotted: str) -> tuple[str, ...]:
+    """Return the names of a key of TOML, such as `mcp."a.b"`; none if it is not one."""
+    try:
+        (name, below), *_ = tomllib.loads(f"{dotted} = 0").items()
+    except tomllib.TOMLDecodeError:
+        return ()
+    names = [name]
+    while isinstance(below, dict):
+        ((name, below),) = below.items()
+        names.append(name)
+    return tuple(names)
+
+
+def _known(place: tuple[str, ...]) -> list[str]:
+    """Return the names that a section may have."""
+    schema = node = Config.model_json_schema()
+    for part in place:
+        node = node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
+        node = next((one for one in node.get("anyOf", ()) if "$ref" in one), node)
+        node = schema["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+    names = list(node.get("properties", ()))
+    return [*names, "api_key_env"] if "api_key" in names else names

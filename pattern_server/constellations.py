@@ -76,6 +76,10 @@ class Constellations:
         async with self._supervisor.use(constellation_id) as constellation:
             yield constellation
 
+    def known_as(self, principal: Principal, id_or_name: str) -> str:
+        """Return the id of a constellation that the caller has used; of another one, what it was called."""
+        return self._reached.get((principal, id_or_name), id_or_name)
+
     async def create(self, principal: Principal, name: str) -> Registered:
         """Create an empty constellation.
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -23,12 +24,20 @@ from pattern_core.web.policy import WebhookSettings, WebSettings
 
 DESCRIPTORS_WANTED = 65_536
 _LOOPBACK = r"http://(127\.0\.0\.1|\[::1\]|localhost)"
+DISK_BYTES_EASY = 1024 * 1024 * 1024  # with less free space, there is a warning
 
 
 def _check_whole(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     if not all(path.is_absolute() for path in paths):
         raise ValueError("each directory needs an absolute path, such as /srv/work")
     return paths
+
+
+def _check_origin(origin: str) -> str:
+    place = urlsplit(origin)
+    if origin != "*" and (not place.netloc or origin.lower() != f"{place.scheme}://{place.netloc}".lower()):
+        raise ValueError(f"{origin!r} is not an origin; write it as https://chat.example.org, without a path")
+    return origin.lower()
 
 
 def _check_kind(kind: str) -> str:
@@ -139,11 +148,12 @@ def _connections_max() -> int:
 
 
 class HttpConfig(_Section):
-    """Limits of concurrent use by clients, `[http]`. An address is the peer's or, if that is a trusted proxy, the one
+    """What clients may do, `[http]`. An address is the peer's or, if that is a trusted proxy, the one
     that it names; of connections, always the peer's.
     """
 
-    # addresses or networks of proxies with TLS, such as 127.0.0.1 or 10.0.0.0/8; their X-Forwarded-For is believed
+    # addresses or networks of proxies with TLS, such as 127.0.0.1 or 10.0.0.0/8; their X-Forwarded-For, or
+    # Forwarded, is believed
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
 
     # open connections; default: 4,000, at most a tenth of the open files that the system allows
@@ -155,6 +165,16 @@ class HttpConfig(_Section):
     requests_max: Annotated[int, Field(ge=1)] = 2000  # requests with a valid token at once, streams included
     requests_per_token_max: Annotated[int, Field(ge=1)] = 1000  # the same for one token
     public_requests_per_address_max: Annotated[int, Field(ge=1)] = 64  # requests without a token, of one address
+
+    # requests a second, on average over ten seconds: without a token, of one address
+    rate_per_address: Annotated[float, Field(gt=0)] = 50.0
+    rate_per_token: Annotated[float, Field(gt=0)] = 300.0  # the same with one token
+    rate_per_user: Annotated[float, Field(gt=0)] = 500.0  # the same of one user
+    rate_per_constellation: Annotated[float, Field(gt=0)] = 500.0  # the same to one constellation
+
+    answer_timeout_s: Annotated[float, Field(gt=0)] = 4000.0  # until an answer begins; it may wait for a turn
+    # origins of web pages that may use the API, such as https://chat.example.org; `*` for all
+    cors_origins: tuple[Annotated[str, AfterValidator(_check_origin)], ...] = ()
 
 
 class PasswordsConfig(_Section):

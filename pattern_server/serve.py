@@ -11,8 +11,10 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import math
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
@@ -38,7 +40,14 @@ from pattern_db.errors import DatabaseError, DiskFull, RowNotFound
 from pattern_db.files import DataDirLock
 from pattern_db.tables import constellations, outbox
 from pattern_server.accounts import Accounts, Unauthorized
-from pattern_server.config import Config, ConfigError, check_exposure, unknown_variables, write_private
+from pattern_server.config import (
+    Config,
+    ConfigError,
+    check_exposure,
+    service_manager,
+    unknown_variables,
+    write_private,
+)
 from pattern_server.constellations import Constellations
 from pattern_server.credentials import Passwords
 from pattern_server.files import ConstellationFiles
@@ -62,6 +71,7 @@ FIRST_TOKEN_FILE = "admin.token"
 HALTS_LOG = "halts.log"
 WAKE_RETRY_S = 5.0  # at least, until a constellation that is due and could not be woken is woken again
 COLD_QUESTION_S = 30.0  # for the vector of a question while the model is loading
+RESUMING = "unfinished turns are being resumed"
 OURS = "pattern"  # the parent of our loggers
 GRACE_S = 2.0  # for running answers, after all constellations have stopped
 
@@ -132,17 +142,17 @@ async def serve(
             url = await nursery.start(listening)
             ready = Ready(url=url, data_dir=config.data_dir, token=token)
             with _announced(parts, ready):
-                _log.info(
-                    "ready",
-                    {"url": url, "data_dir": str(config.data_dir), "seconds": round(trio.current_time() - began, 3)},
-                )
+                seconds = round(trio.current_time() - began, 3)
+                _log.info("ready", {"url": url, "data_dir": str(config.data_dir), "seconds": seconds})
                 on_ready(ready)
+                beside.start_soon(_report_life)
                 task_status.started(ready)
                 beside.start_soon(partial(trio.to_thread.run_sync, _load, app))  # before the first request, if it can
                 beside.start_soon(_go_on, parts)
                 beside.start_soon(_wake_due, parts)
                 await shutdown.wait()
                 _log.info("stopping")
+                notify("STOPPING=1")
                 parts.state.draining.set()
                 await parts.state.supervisor.drain()
             stop.set()
@@ -216,6 +226,7 @@ async def assembled(
                 supervisor=supervisor,
                 runtime=runtime,
                 draining=trio.Event(),
+                pending=set(),
                 started_at=now_text(runtime.clock),
                 metrics=metrics,
                 models=models,
@@ -316,6 +327,7 @@ def _next_due(supervisor: Supervisor[Constellation], wakeups: Wakeups) -> int | 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     for name in unknown_variables():
         _log.warning("unknown environment variable; check its spelling", {"variable": name})
+    parts.state.pending.add(RESUMING)
     await parts.state.sign_ins.check_keys()
     accounts = parts.state.accounts
     given = None if config.bootstrap_token is None else config.bootstrap_token.get_secret_value()
@@ -351,6 +363,25 @@ def _announced(parts: Assembled, ready: Ready) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
+def notify(message: str) -> None:
+    """Send a message about this service to systemd, if that started it and listens."""
+    address, _ = service_manager()
+    if address:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.setblocking(False)
+            sender.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+            sender.send(message.encode())
+
+
+async def _report_life() -> None:
+    """Say to systemd that the server is ready, and at intervals that tasks still run: one that hangs is restarted."""
+    notify("READY=1")
+    _, silence_s = service_manager()
+    while silence_s < math.inf:
+        notify("WATCHDOG=1")
+        await trio.sleep(silence_s / 2)
+
+
 def _load(app: Application) -> None:
     """Import the whole API. Modules are frozen, so that garbage collections skip them: 60 ms each."""
     app.load()
@@ -376,6 +407,7 @@ async def _go_on(parts: Assembled) -> None:
     async with trio.open_nursery() as nursery:
         for constellation_id in await parts.files.unfinished(registered):
             nursery.start_soon(wake, constellation_id)
+    parts.state.pending.discard(RESUMING)
 
 
 async def _wake_due(parts: Assembled) -> None:

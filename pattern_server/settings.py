@@ -9,10 +9,11 @@ with.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from hashlib import blake2b
 from pathlib import PurePath
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from pattern_core.budgets.budget import MICRO, Budget
@@ -28,8 +29,10 @@ from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.web.policy import WebhookSettings
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
-from pattern_server.config import Config
+from pattern_server.config import Config, variable
 from pattern_server.sections import BudgetsConfig, McpConfig, ProviderConfig
+
+Variables: TypeAlias = Callable[[str], str | None]  # returns the value of a variable
 
 OPENAI_ACCOUNT = {"openai-organization": "OPENAI_ORG_ID", "openai-project": "OPENAI_PROJECT_ID"}
 MODEL_NAME_CHARS_MAX = 200
@@ -112,43 +115,43 @@ def shell_settings(config: Config) -> ShellSettings | None:
     return ShellSettings(**asdict(section), kept_out=(config.data_dir.absolute(),))
 
 
-def webhook_settings(config: Config, environment: Mapping[str, str] = os.environ) -> WebhookSettings:
-    """Return the settings of `[webhooks]` with the values of the named variables of this server's `environment`."""
+def webhook_settings(config: Config, find: Variables = variable) -> WebhookSettings:
+    """Return the settings of `[webhooks]` with the values of the variables that they name, as `find` returns them."""
     secrets = {
-        name: replace(source, value=Secret(environment.get(source.env, ""))) if source.env else source
+        name: replace(source, value=Secret(find(source.env) or "")) if source.env else source
         for name, source in config.webhooks.secrets.items()
     }
     return replace(config.webhooks, secrets=secrets)
 
 
-def configured_mcp(config: Config, environment: Mapping[str, str] = os.environ) -> dict[str, McpSettings]:
-    """Return the settings of `[mcp.*]` with the values of the named variables of this server's `environment`.
+def configured_mcp(config: Config, find: Variables = variable) -> dict[str, McpSettings]:
+    """Return the settings of `[mcp.*]` with the values of the variables that they name, as `find` returns them.
 
     If a named variable is not set, that MCP server cannot start.
     """
-    return {name: _mcp_settings(section, environment) for name, section in config.mcp.items()}
+    return {name: _mcp_settings(section, find) for name, section in config.mcp.items()}
 
 
-def _mcp_settings(section: McpConfig, environment: Mapping[str, str]) -> McpSettings:
+def _mcp_settings(section: McpConfig, find: Variables) -> McpSettings:
     named = [*section.env_from, *section.headers_env.values(), *([section.token_env] if section.token_env else [])]
     return McpSettings(
         **{item.name: getattr(section, item.name) for item in fields(McpSection)},
-        reach=_address(section, environment) if section.url else _program(section, environment),
-        missing=tuple(variable for variable in named if not environment.get(variable)),
+        reach=_address(section, find) if section.url else _program(section, find),
+        missing=tuple(variable for variable in named if not find(variable)),
     )
 
 
-def _program(section: McpConfig, environment: Mapping[str, str]) -> Stdio:
-    found = {name: Secret(environment[name]) for name in (*INHERITED, *section.env_from) if name in environment}
+def _program(section: McpConfig, find: Variables) -> Stdio:
+    found = {name: Secret(value) for name in (*INHERITED, *section.env_from) if (value := find(name)) is not None}
     assert section.command is not None  # as checked in the section
     return Stdio(command=section.command, args=section.args, environment={**found, **section.env}, cwd=section.cwd)
 
 
-def _address(section: McpConfig, environment: Mapping[str, str]) -> Streamable:
-    named = {header: Secret(environment.get(name, "")) for header, name in section.headers_env.items()}
+def _address(section: McpConfig, find: Variables) -> Streamable:
+    named = {header: Secret(find(name) or "") for header, name in section.headers_env.items()}
     headers = {**section.headers, **named}
     if section.token_env:
-        headers["Authorization"] = Secret(f"Bearer {environment.get(section.token_env, '')}")
+        headers["Authorization"] = Secret(f"Bearer {find(section.token_env) or ''}")
     assert section.url is not None  # as checked in the section
     return Streamable(url=section.url, headers=headers)
 

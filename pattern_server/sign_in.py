@@ -7,18 +7,13 @@ user, so that passwords cannot be guessed; API tokens are not affected by that.
 
 from __future__ import annotations
 
-import math
 import re
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
-from ipaddress import ip_address, ip_network
 
-import trio
-
-from pattern_core.errors import Conflict, InvalidInput, Overloaded, PermissionDenied
+from pattern_core.errors import Conflict, InvalidInput, PermissionDenied
 from pattern_core.ids import Ids, new_secret, now_text
 from pattern_core.runtime import Runtime
 from pattern_db.columns import iso
@@ -30,13 +25,14 @@ from pattern_db.tables.sign_ins import SigningKeyRow
 from pattern_db.tables.users import TokenRow, UserRow
 from pattern_server.accounts import DAY_MS, Accounts, Principal, Unauthorized
 from pattern_server.credentials import ACCESS_S, KEY_BYTES_MIN, LEEWAY_S, AccessClaims, Passwords, sign_access
+from pattern_server.rates import Rate, network_of
 
 SIGN_IN_DAYS = 30
 SIGN_IN_NAME = "sign-in"
-KNOWN_MAX = 10_000  # addresses, and users, with attempts that are counted
 
 SigningKey = SigningKeyRow
 
+_ATTEMPTS = "attempts to sign in"
 _REFRESH_TOKEN = re.compile(r"ref_([0-9a-f]{64})[0-9a-f]{64}")
 
 
@@ -50,34 +46,6 @@ class Granted:
     expires_in: int = ACCESS_S
 
 
-class Attempts:
-    """Allows `most` attempts at once under each name, and then one per `every_s`."""
-
-    def __init__(self, most: int, every_s: float) -> None:
-        self._most, self._every_s = most, every_s
-        self._full_at: OrderedDict[str, float] = OrderedDict()  # when all attempts are allowed again, by trio's clock
-
-    def use(self, name: str) -> None:
-        """Use one attempt.
-
-        Raises:
-            Overloaded: none is left.
-        """
-        now = trio.current_time()
-        full_at = max(self._full_at.get(name, now), now) + self._every_s
-        wait_s = math.ceil(full_at - now - self._most * self._every_s)
-        if wait_s > 0:
-            raise Overloaded(f"too many attempts to sign in; try again in {wait_s} s", retry_after_s=wait_s)
-        self._full_at[name] = full_at
-        self._full_at.move_to_end(name)
-        while len(self._full_at) > KNOWN_MAX:
-            self._full_at.popitem(last=False)
-
-    def forget(self, name: str) -> None:
-        """Allow all attempts under this name again."""
-        self._full_at.pop(name, None)
-
-
 class SignIns:
     """Sign-ins of the users of `accounts`, and the keys of their access tokens."""
 
@@ -87,9 +55,9 @@ class SignIns:
         self._clock = runtime.clock
         self._ids = Ids(runtime.clock, runtime.randomness)
         self.passwords = passwords
-        self._of_address = Attempts(30, 10.0)
-        self._of_user = Attempts(10, 60.0)
-        self._refreshes = Attempts(100, 1.0)  # of an address
+        self._of_address = Rate(30, 10.0, _ATTEMPTS)
+        self._of_user = Rate(10, 60.0, _ATTEMPTS)
+        self._refreshes = Rate(100, 1.0, _ATTEMPTS)  # of an address
 
     async def sign_in(self, username: str, password: str, *, address: str) -> Granted:
         """Sign a user in.
@@ -116,7 +84,7 @@ class SignIns:
         Raises:
             Overloaded: there were too many.
         """
-        self._of_address.use(_network(address))
+        self._of_address.use(network_of(address))
 
     async def admit(self, user: UserRow, *, address: str) -> Granted:
         """Sign in a user who has proved who they are."""
@@ -146,7 +114,7 @@ class SignIns:
             Unauthorized: it is unknown, expired or revoked, or was used before, which revokes the sign-in.
             Overloaded: there were too many attempts from this address.
         """
-        self._refreshes.use(_network(address))
+        self._refreshes.use(network_of(address))
         found = _REFRESH_TOKEN.fullmatch(secret)
         if found is None:
             raise Unauthorized("this is not a refresh token; sign in again")
@@ -278,12 +246,3 @@ def _set_password(connection: Connection, user_id: str, hashed: str, now: str) -
 
 def _digest(secret: str) -> bytes:
     return sha256(secret.encode()).digest()
-
-
-def _network(address: str) -> str:
-    """Return what one client is known to have: an IPv4 address, or the 2**64 addresses of an IPv6 network."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    return address if found.version == 4 else str(ip_network((found, 64), strict=False))

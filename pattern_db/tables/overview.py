@@ -61,7 +61,7 @@ _SUMMARIES = Table(
     columns={"name": "a.name"},
 )
 _PERIODS = Table("constellation_summaries", PeriodRow, json=("key_decisions", "open_threads"))
-_NOTABLE = Table("notable_events", NotableRow, json=("agents_involved",))
+_NOTABLE = Table("notable_events", NotableRow, "notable event {}", json=("agents_involved",))
 
 
 def put_summary(connection: Connection, row: AgentSummaryRow) -> None:
@@ -157,7 +157,7 @@ def delete(connection: Connection, event_id: str) -> None:
     Raises:
         RowNotFound: there is none.
     """
-    _NOTABLE.delete(connection, "WHERE id = ?", (event_id,), f"notable event {event_id}")
+    _NOTABLE.delete(connection, event_id)
 
 
 def _forget_oldest(connection: Connection, table: str, kept: int) -> None:

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "status": Entry("pattern_server.cli.up", "Show whether the server runs, and its model."),
         "model": Entry("pattern_server.cli.models", "Models: list, test, set."),
         "serve": Entry("pattern_server.cli.serve", "Run the server."),
+        "service": Entry("pattern_server.cli.service", "Start at boot: install, uninstall, status."),
         "demo": Entry("pattern_server.cli.demo", "A guided tour in a temporary folder."),
         "constellation": Entry(
             "pattern_server.cli.constellations", "Sets of agents, each in its own database: create, list …"
@@ -75,6 +76,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "import": Entry("pattern_server.cli.portable", "Create a constellation from an archive."),
         "car": Entry("pattern_server.cli.portable", "Archive files: show, verify."),
         "db": Entry("pattern_server.cli.db", "The database files: status, migrate, check, vacuum."),
+        "config": Entry("pattern_server.cli.config", "The configuration: check, show."),
         "doctor": Entry("pattern_server.cli.doctor", "Check this installation, and say how to fix problems."),
         "completion": Entry("pattern_server.cli.completion", "Tab completion for bash, zsh and fish."),
     }

@@ -43,11 +43,10 @@ from pattern_server.config import (
     unknown_variables,
 )
 from pattern_server.models import open_models
-from pattern_server.sections import EmbeddingsConfig
+from pattern_server.sections import DISK_BYTES_EASY, EmbeddingsConfig
 from pattern_server.settings import configured_mcp, embedder_settings, shell_settings
 
 DISK_BYTES_MIN = 100 * 1024 * 1024
-DISK_BYTES_EASY = 1024 * 1024 * 1024
 DESCRIPTORS_EASY = 1024
 ANSWER_TIMEOUT_S = 5.0
 EMBEDDER_TIMEOUT_S = 20.0  # it may have to find and check its weights

@@ -6,6 +6,8 @@
 ABORT = "pattern.abort"
 KEEP = "pattern.keep"
 GONE = "pattern.gone"
+# Here a route stores what to do if the client closes the connection before it has the whole answer.
+LEFT = "pattern.left"
 # Here the border offers a function that authenticates the request's token again; it raises `Unauthorized` where the
 # token is no longer valid, or for another caller or other rights.
 REAUTHENTICATE = "pattern.reauthenticate"

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
@@ -58,6 +59,10 @@ RESOURCES = (
     "pattern_server.http.v1.responses",
     "pattern_server.http.routes.audit",
 )
+
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+EXPOSED_HEADERS = ("ETag", "Location", "Retry-After", "X-Request-Id", "Mcp-Session-Id")
 
 
 class Application(FastAPI):
@@ -112,6 +117,14 @@ def build_app(server: ServerState) -> Application:
     )
     app.state.server = server
     app.add_middleware(Border, server=server)
+    if server.config.http.cors_origins:  # around the border: a browser's preliminary request has no token
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=server.config.http.cors_origins,
+            allow_methods=METHODS,
+            allow_headers=["*"],
+            expose_headers=EXPOSED_HEADERS,
+        )
     app.router.routes.extend(health.router.routes)
     return app
 

@@ -7,26 +7,34 @@ bug becomes one log line and a 500 that reveals nothing.
 from __future__ import annotations
 
 import logging
+import math
 import re
+import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network, ip_address
+from urllib.parse import urlsplit
 
 import trio
+import zstandard
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pattern_core.errors import Overloaded, PatternError
+from pattern_core.errors import Overloaded, PatternError, PermissionDenied
 from pattern_core.files.disk import FILE_BYTES_MAX
 from pattern_core.ids import Ids
 from pattern_db.errors import DatabaseError
 from pattern_server.accounts import Principal, Unauthorized
-from pattern_server.http import ABORT, GONE, KEEP, REAUTHENTICATE
+from pattern_server.config import is_loopback
+from pattern_server.http import ABORT, GONE, KEEP, LEFT, REAUTHENTICATE
 from pattern_server.http.errors import OPENAI, RequestTimeout, TooLarge, for_path, of_error, problem
 from pattern_server.http.routing import API, SIGN_IN, ServerState
+from pattern_server.rates import RequestRates
 
 # Everything but these, and signing in, needs a token.
 PUBLIC = frozenset(
@@ -36,6 +44,14 @@ BODY_TIMEOUT_S = 60.0
 # A client that sends too much rarely reads an answer before it has sent everything: this much is read and dropped.
 DROPPED_BYTES_MAX = 64 * 1024 * 1024
 DROPPED_TIMEOUT_S = 10.0
+COMPRESSED_BYTES_MIN = 1024  # shorter answers are sent as they are
+COMPRESSED_HERE_BYTES_MAX = 32 * 1024  # longer ones are compressed in a thread
+COMPRESSED = re.compile(rb"text/|application/(.+\+)?json|image/svg")  # types of answers
+# By their names in HTTP, the better one first. At these levels a megabyte needs 3 and 10 ms.
+COMPRESSORS: Mapping[str, Callable[[bytes], bytes]] = {
+    "zstd": lambda body: zstandard.compress(body, 3),
+    "gzip": lambda body: zlib.compress(body, 3, wbits=31),
+}
 UNANSWERED = 499  # the status of a request if its client disconnects before the answer begins
 
 # Paths with bodies that may be longer than the setting body_bytes_max, each with its own bound in bytes.
@@ -50,6 +66,11 @@ LONG_BODIES = (
     (re.compile(rf"{API}/constellations/[^/]+/calendar/import"), CALENDAR_BYTES_MAX),
 )
 
+_OF_CONSTELLATION = re.compile(rf"(?:{API}/constellations|/mcp)/([^/]+)")
+_ENCODING = re.compile(r"([\w*-]+)\s*(?:;\s*q=([01](?:\.\d+)?))?")  # one of `Accept-Encoding`, with its quality
+_KEPT = ("content-encoding", "etag")  # headers of answers that are not compressed
+# The value of `for`, without quotes, brackets and the port: `for="[2001:db8::1]:4711"`, or any other text.
+_FORWARDED = re.compile(r'(?:^|[;,])\s*for="?\[?([^"\];,]*?)\]?(?::\d+)?"?(?=$|[;,\s])', re.IGNORECASE)
 _REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
 _log = logging.getLogger("pattern.http")
 
@@ -74,6 +95,7 @@ class Border:
         self._app = app
         self._server = server
         self._ids = Ids(server.runtime.clock, server.runtime.randomness)
+        self._rates = RequestRates(server.config.http)
         self._running: Counter[str] = Counter()  # running requests of each address and token, and of all tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,9 +110,16 @@ class Border:
         exchange = HttpExchange(scope, receive, send, request_id)
         address = client_of(scope, self._server.config.http.trusted_proxies)
         scope["client"] = (address, 0)
+        exchange.patience = patience = state.get(GONE) or trio.CancelScope()
+        patience.deadline = began + self._server.config.http.answer_timeout_s
         try:
-            with state.get(GONE) or trio.CancelScope():
+            with patience:
                 await self._serve(scope, exchange, address)
+            if patience.cancelled_caught and trio.current_time() < patience.deadline:
+                await state.get(LEFT, trio.lowlevel.checkpoint)()
+            elif patience.cancelled_caught:
+                hint = f"no answer within {self._server.config.http.answer_timeout_s:g} s; what was accepted continues"
+                await exchange.refuse(problem("unavailable", hint))
         except (PatternError, DatabaseError) as error:
             await exchange.refuse(of_error(error))
         except ClientGone:
@@ -118,18 +147,24 @@ class Border:
         config, path = self._server.config, scope["path"]
         headers = dict(scope["headers"])
         public = {f"of {address} without a token": config.http.public_requests_per_address_max}
-        if path in PUBLIC or SIGN_IN.fullmatch(path):
-            with self._counted(public):
-                check_host(headers.get(b"host", b""), (config.host, *config.allowed_hosts))
-                await self._answer(scope, exchange)
-            return
+        principal = None
         try:
             check_host(headers.get(b"host", b""), (config.host, *config.allowed_hosts))
-            principal = await self._authenticate(scope, credentials_of(headers))
-        except (Misdirected, Unauthorized) as error:
+            check_origin(scope["method"], headers, (config.host, *config.allowed_hosts), config.http.cors_origins)
+            if path not in PUBLIC and not SIGN_IN.fullmatch(path):
+                principal = await self._authenticate(scope, credentials_of(headers))
+        except (Misdirected, PermissionDenied, Unauthorized) as error:
+            self._rates.use_address(address)
             with self._counted(public):
                 await exchange.refuse(of_error(error))
             return
+        if principal is None:
+            self._rates.use_address(address)
+            with self._counted(public):
+                await self._answer(scope, exchange)
+            return
+        named = _OF_CONSTELLATION.match(path)
+        self._rates.use_token(principal, named and self._server.constellations.known_as(principal, named[1]))
         own = f"with the token {principal.token_id or principal.username}"
         with self._counted({own: config.http.requests_per_token_max, "with a token": config.http.requests_max}):
             await self._answer(scope, exchange)
@@ -189,13 +224,15 @@ def credentials_of(headers: Mapping[bytes, bytes]) -> bytes:
 
 def client_of(scope: Scope, proxies: Collection[IPv4Network | IPv6Network]) -> str:
     """Return the address of the client: of the peer or, if that is one of these proxies, of its own peer, which it
-    names in `X-Forwarded-For`, and so on.
+    names in `X-Forwarded-For` or `Forwarded` (RFC 7239), and so on.
 
     Each proxy adds the address of its peer at the end. What comes before the address of another client may be forged.
     """
     address = str((scope.get("client") or ("",))[0])
-    named = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for").decode("latin-1")
-    hops = named.split(",") if proxies and named else []
+    given = Headers(scope=scope)
+    hops = ",".join(given.getlist("x-forwarded-for")).split(",")
+    if hops == [""]:
+        hops = [hop[1] for hop in _FORWARDED.finditer(",".join(given.getlist("forwarded")))]
     with suppress(ValueError):  # of what is not an address: the last one that is counts
         while hops and any(ip_address(address) in network for network in proxies):
             address = str(ip_address(hops.pop().strip()))
@@ -216,8 +253,38 @@ def check_host(given: bytes, own: Collection[str]) -> None:
     _, dot, last = name.rpartition(".")
     if not dot or last.isdecimal() or last == "localhost" or name.startswith("["):
         return
-    if not any(name == each.lower() or name.endswith(f".{each.lower()}") for each in own):
+    if not _is_below(name, own):
         raise Misdirected(f"{name!r} is not a name of this server; if it is, add it to the setting allowed_hosts")
+
+
+def check_origin(method: str, headers: Mapping[bytes, bytes], own: Collection[str], others: Collection[str]) -> None:
+    """Refuse a request that a page of another site makes in a browser, if it may change something or opens a WebSocket.
+
+    Reading is left to the browser, which shows no answer to a page of another origin. Pages of this server, below the
+    names `own`, on loopback addresses and of the origins `others` may do everything.
+
+    Raises:
+        PermissionDenied: it is such a request, or one of an origin that cannot be checked.
+    """
+    if method in ("GET", "HEAD", "OPTIONS") and b"upgrade" not in headers:
+        return
+    origin = headers.get(b"origin", b"").decode("latin-1").lower()
+    if not origin:
+        if headers.get(b"sec-fetch-site", b"none") in (b"none", b"same-origin"):
+            return
+        raise PermissionDenied("a page of another site sent this request, and its browser did not say which one")
+    with suppress(ValueError):
+        place = urlsplit(origin)
+        host = place.hostname or ""
+        is_own = place.netloc == headers.get(b"host", b"").decode("latin-1").lower()
+        if host and (is_own or is_loopback(host) or _is_below(host, own)):
+            return
+    if origin not in others:
+        raise PermissionDenied(f"{origin!r} is another site's page; if it is yours, add it to http.cors_origins")
+
+
+def _is_below(host: str, own: Collection[str]) -> bool:
+    return any(host == each.lower() or host.endswith(f".{each.lower()}") for each in own)
 
 
 @dataclass(slots=True)
@@ -231,6 +298,8 @@ class HttpExchange:
     body: bytes | None = None  # None until it has arrived completely
     status: int = UNANSWERED
     size: int = 0
+    patience: trio.CancelScope | None = None  # its deadline ends with the beginning of the answer
+    _head: Message | None = None  # until the first piece of the body, which may be compressed
     _is_body_read: bool = False
 
     async def read_body(self, bytes_max: int) -> None:
@@ -275,11 +344,46 @@ class HttpExchange:
         """Send a piece of the answer. Called by the application."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            if self.patience is not None:
+                self.patience.deadline = math.inf
             added = [(b"x-request-id", self._request_id.encode()), (b"x-content-type-options", b"nosniff")]
-            message = {**message, "headers": [*message["headers"], *added]}
-        else:
-            self.size += len(message.get("body", b""))
+            self._head = {**message, "headers": [*message["headers"], *added]}
+            if self.status == HTTPStatus.SWITCHING_PROTOCOLS:
+                await self._send_head()
+            return
+        if self._head is not None:
+            if not message.get("more_body", False):
+                message = await self._compressed(self._head, message)
+            await self._send_head()
+        self.size += len(message.get("body", b""))
         await self._send(message)
+
+    async def _send_head(self) -> None:
+        head, self._head = self._head, None
+        if head is not None:
+            await self._send(head)
+
+    async def _compressed(self, head: Message, message: Message) -> Message:
+        """Return a body that is sent whole, compressed if the client accepts that; streams pass as they come.
+
+        An `ETag` names the exact bytes of an answer, so what has one stays as it is.
+        """
+        headers, body = MutableHeaders(raw=head["headers"]), message.get("body", b"")
+        kind = headers.get("content-type", "").encode("latin-1")
+        if len(body) < COMPRESSED_BYTES_MIN or not COMPRESSED.match(kind) or {*_KEPT} & {*headers.keys()}:
+            return message
+        headers.add_vary_header("Accept-Encoding")
+        accepted = Headers(scope=self._scope).get("accept-encoding", "")
+        offered = {name for name, quality in _ENCODING.findall(accepted.lower()) if not quality or float(quality) > 0}
+        encoding = next((name for name in COMPRESSORS if name in offered), None)
+        if encoding is None:
+            return message
+        if len(body) <= COMPRESSED_HERE_BYTES_MAX:
+            body = COMPRESSORS[encoding](body)
+        else:
+            body = await trio.to_thread.run_sync(COMPRESSORS[encoding], body)
+        headers["content-encoding"], headers["content-length"] = encoding, str(len(body))
+        return {**message, "body": body}
 
     async def refuse(self, response: Response) -> None:
         """Send the answer if none was sent, and let a client that is still sending its body read it."""

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,6 +63,7 @@ class ServerState:
     supervisor: Supervisor[Constellation]
     runtime: Runtime
     draining: trio.Event
+    pending: set[str]  # what must end before the server is ready
     started_at: str
     metrics: Metrics
     models: ModelSetup
@@ -86,6 +87,7 @@ class Access:
     server: ServerState
     caller: Principal
     c: str
+    state: dict[str, Any] = field(default_factory=dict, kw_only=True)  # the request's, in the ASGI scope
 
     def use(self) -> AbstractAsyncContextManager[Constellation]:
         """Return the constellation, awake within the block. Raises as `Constellations.use`."""
@@ -143,7 +145,8 @@ class Demand:
         Raises:
             PermissionDenied: as `caller`.
         """
-        return Access(request.app.state.server, await self.caller(request), c)
+        caller = await self.caller(request)
+        return Access(request.app.state.server, caller, c, state=request.scope["state"])
 
     async def awake(self, request: Request, c: str) -> AsyncIterator[AwakeAccess]:
         """Yield the caller's access to the constellation of the path, awake.

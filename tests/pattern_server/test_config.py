@@ -17,12 +17,17 @@ from pattern_server.config import (
     check_exposure,
     file_of,
     is_loopback,
+    known_variables,
     load,
+    origin_of,
+    place_of,
     reloaded,
     remote_token,
     require_data,
+    service_manager,
     unknown_variables,
     user_state_dir,
+    variable,
     write_default,
     write_private,
 )
@@ -417,3 +422,73 @@ def test_other_machines_are_served_only_where_that_is_said(host: str, tmp_path: 
         check_exposure(load(data_dir=tmp_path, host=host))
     check_exposure(load(data_dir=tmp_path, host=host, exposed=True))
     check_exposure(load(data_dir=tmp_path, host=host, http={"trusted_proxies": ["10.0.0.0/8"]}))
+
+
+def test_misfits_name_the_line_and_what_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("""\
+prot = 1
+
+[limits.turn]  # a comment
+steps_maxx = 3
+[providers.mine]
+kind = "openai"
+api_kye_env = "X"
+models."m.1" = {windw = 3}
+
+[providers.mine.models.'b = [c]']
+window = 1
+""")
+    monkeypatch.setenv("PATTERN_SUPERVISOR__DRAIN", "3")
+    with pytest.raises(ConfigError) as caught:
+        load()
+    monkeypatch.delenv("PATTERN_SUPERVISOR__DRAIN")
+    for sentence in (
+        "prot: is not a known setting, did you mean port? (line 1)",
+        "limits.turn.steps_maxx: is not a known setting, did you mean steps_max? (line 4)",
+        "providers.mine.api_kye_env: is not a known setting, did you mean api_key_env? (line 7)",
+        "providers.mine.models.m.1.windw: is not a known setting, did you mean window? (line 8)",
+        "providers.mine.models.b = [c].window: Input should be greater than or equal to 256 (line 11)",
+        "supervisor.drain: is not a known setting, did you mean drain_s? (PATTERN_SUPERVISOR__DRAIN)",
+    ):
+        assert sentence in caught.value.message
+    write("[http]\nzzzzz = 1")
+    with pytest.raises(ConfigError, match=r"http.zzzzz: is not a known setting \(line 2\)"):
+        load()
+    write("[http]\nrequests_max = 9")
+    file = place_of(load())
+    assert [origin_of(("http", name), file) for name in ("requests_max", "cors_origins")] == ["line 2", "line 1"]
+    assert origin_of(("port",), file) == origin_of(("port",), Path("none")) == ""
+
+
+def test_secrets_may_be_in_files(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def secrets() -> list[str]:
+        config = load()
+        found = [config.bootstrap_token, config.providers["mine"].api_key, config.providers["anthropic"].api_key]
+        return [secret.get_secret_value() if secret else "" for secret in found]
+
+    write('[providers.mine]\nkind = "openai"\napi_key_env = "MY_KEY"')
+    credentials = alone / "credentials"
+    token = "t" * 32
+    for name, text in (("PATTERN_BOOTSTRAP_TOKEN", token), ("MY_KEY", "mine"), ("ANTHROPIC_API_KEY", "theirs\n")):
+        write(text, f"credentials/{name}")
+        monkeypatch.setenv(f"{name}_FILE", str(credentials / name))
+    assert secrets() == [token, "mine", "theirs"]
+    assert unknown_variables() == []
+    assert {"PATTERN_PORT", "PATTERN_CONFIG", "PATTERN_BOOTSTRAP_TOKEN_FILE"} <= known_variables()
+    monkeypatch.setenv("MY_KEY", "nearer")
+    assert secrets()[1] == "nearer"
+    for name in ("PATTERN_BOOTSTRAP_TOKEN_FILE", "MY_KEY", "MY_KEY_FILE", "ANTHROPIC_API_KEY_FILE"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))  # as systemd does it
+    assert secrets() == [token, "mine", "theirs"]
+    assert variable("NO_KEY") is None
+    monkeypatch.setenv("MY_KEY_FILE", str(alone / "nowhere"))
+    with pytest.raises(ConfigError, match=r"MY_KEY_FILE names .*nowhere, which cannot be read"):
+        load()
+
+
+def test_what_systemd_says_to_its_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert service_manager() == ("", float("inf"))
+    monkeypatch.setenv("NOTIFY_SOCKET", "@pattern")
+    monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+    assert service_manager() == ("@pattern", 30.0)

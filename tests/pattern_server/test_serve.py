@@ -28,7 +28,7 @@ from pattern_db.errors import OwnedElsewhere, SchemaOutdated
 from pattern_server.config import Config
 from pattern_server.listener import ListenFailed
 from pattern_server.serve import Ready, configure_logs, open_app, serve
-from tests.pattern_server.place import API, client_of, config_for
+from tests.pattern_server.place import API, SCRIPTED, client_of, config_for, serving
 from tests.support import until
 
 OTHER = {"model_provider": "google", "model_name": "g"}
@@ -475,3 +475,41 @@ async def test_a_command_without_a_server_starts_nothing_that_is_due(alone: Path
         with trio.fail_after(60):
             while not (await client.get("/constellations/home/schedules/often/occurrences")).json()["items"]:
                 await trio.sleep(0.01)
+
+
+async def test_logs_have_no_secret(alone: Path, scripted: ScriptedProvider, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of everything that is secret or private, at the level debug, also where it is refused or fails."""
+    canaries = [f"canary-{number:02}-{'x' * 32}" for number in range(12)]
+    key, token, password, wrong, text, memory, found, tool, webhook, header, asked, body = canaries
+    providers = {"closed": {"kind": "openai", "base_url": f"http://u:{key}@127.0.0.1:9/v1", "api_key": key}}
+    config = config_for(
+        alone,
+        providers={**SCRIPTED, **providers},
+        bootstrap_token=token,
+        webhooks={"secrets": {"a": {"value": webhook}}},
+        mcp={"gone": {"command": "/no/such/program", "env": {"KEY": tool}, "args": []}},
+    )
+    scripted._script = iter([says(found), says(found)])
+    async with serving(config, {"scripted": scripted}) as place:
+        await place.parts.state.accounts.bootstrap(token)
+        configure_logs("debug", "json")
+        await place.constellation()
+        agents = "/constellations/home/agents"
+        await place.admin.post(agents, json={"name": "bob", "model_provider": "closed", "model_name": "m"})
+        await place.admin.post("/users", json={"name": "ann", "password": password})
+        await place.admin.post("/auth/login", json={"username": "ann", "password": password})
+        await place.admin.post("/auth/login", json={"username": wrong, "password": wrong})
+        for authorization in (f"Bearer {wrong}", f"Basic {wrong}", f"Bearer {token}"):
+            await place.admin.get("/me", headers={"Authorization": authorization, "Cookie": header})
+        for where in ("home/agents/ada", "home/agents/ada", "home/agents/bob"):
+            await place.say(text, where=where, **{"Idempotency-Key": header})
+            header = f"{header}+"
+        await place.admin.put(f"{agents}/ada/memory/human", json={"content": memory})
+        await place.admin.post(f"{agents}/ada/memory", json={"content": memory})
+        await place.admin.get("/constellations/home/turns", params={"agent": asked, asked: "1"})
+        await place.admin.post("/constellations/home/search", json={"query": asked})
+        await place.admin.post("/constellations/home/search", content=b'{"query": "' + body.encode())
+        secrets = [*canaries, place.parts.local_token]
+    logged = capfd.readouterr().err
+    assert '"event": "request"' in logged
+    assert [secret for secret in secrets if secret in logged] == []

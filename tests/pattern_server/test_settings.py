@@ -208,7 +208,7 @@ ENVIRONMENT = {"PATH": "/bin", "TOKEN": "sesame", "SECRET": "not handed on", "LA
 
 
 def servers(text: str) -> dict[str, McpSettings]:
-    return configured_mcp(loaded(text), ENVIRONMENT)
+    return configured_mcp(loaded(text), ENVIRONMENT.get)
 
 
 def test_a_program() -> None:
@@ -344,7 +344,7 @@ def test_secrets_of_webhooks_come_from_the_environment_or_a_file(alone: Path) ->
     (alone / "pattern.toml").write_text(
         '[webhooks]\nallow_private = true\nsecrets = {a = {env = "A_KEY"}, b = {env = "NONE"}, c = {file = "/c"}}\n'
     )
-    found = webhook_settings(load(), {"A_KEY": "words"})
+    found = webhook_settings(load(), {"A_KEY": "words"}.get)
     assert found.allow_private
     assert found.secrets["a"].value == Secret("words")
     assert found.secrets["b"].value == Secret("")

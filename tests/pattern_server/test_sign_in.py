@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import trio
 
 from pattern_core.errors import InvalidInput, Overloaded, PermissionDenied
 from pattern_core.ids import seeded_randomness
@@ -21,7 +20,7 @@ from pattern_server.accounts import DAY_MS, Accounts, Unauthorized
 from pattern_server.credentials import ACCESS_S, LEEWAY_S, Passwords
 from pattern_server.global_database import open_global
 from pattern_server.sections import PasswordsConfig
-from pattern_server.sign_in import SIGN_IN_DAYS, Attempts, SignIns
+from pattern_server.sign_in import SIGN_IN_DAYS, SignIns
 
 NOW = "2026-11-21T00:00:00.000Z"
 SECRET = "correct horse"
@@ -104,32 +103,6 @@ async def test_a_short_key_is_refused_until_it_is_replaced(door: Door) -> None:
         await door.sign_ins.check_keys()
     await door.sign_ins.rotate_keys()
     await door.sign_ins.check_keys()
-
-
-async def test_attempts_come_back_one_by_one(autojump_clock: object) -> None:
-
-    attempts = Attempts(3, 10.0)
-    for _ in range(3):
-        attempts.use("ann")
-    with pytest.raises(Overloaded) as refused:
-        attempts.use("ann")
-    assert refused.value.details == {"retry_after_s": 10}
-    attempts.use("bob")
-    await trio.sleep(10)
-    attempts.use("ann")
-    with pytest.raises(Overloaded):
-        attempts.use("ann")
-    attempts.forget("ann")
-    attempts.use("ann")
-
-
-async def test_only_so_many_names_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pattern_server.sign_in.KNOWN_MAX", 2)
-    attempts = Attempts(1, 10.0)
-    for name in ("a", "b", "c", "a"):
-        attempts.use(name)
-    with pytest.raises(Overloaded):
-        attempts.use("c")
 
 
 async def test_neighbours_in_an_ipv6_network_share_their_attempts(door: Door) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Literal
 
 import trio
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 from pattern_db.errors import DatabaseError
 from pattern_server.http.routing import Server
 from pattern_server.metrics import CONTENT_TYPE
+from pattern_server.sections import DISK_BYTES_EASY
 
 router = APIRouter(tags=["health"])
 
@@ -47,20 +49,24 @@ class Readiness(BaseModel):
 
     status: Literal["ready", "unready"]
     reasons: list[str]
+    warnings: list[str]
 
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
 async def ready(server: Server) -> JSONResponse:
     """Check whether requests can be served now.
 
-    Return 503 with the reasons if not. A single failed constellation does not make the server unready.
+    Return 503 with the reasons if not: until interrupted work has been resumed after a start, and while the server
+    stops. A single failed constellation does not make the server unready; low disk space is a warning.
     """
-    reasons = ["the server is stopping"] if server.draining.is_set() else []
+    reasons = [*sorted(server.pending), *(["the server is stopping"] if server.draining.is_set() else [])]
     try:
         await server.accounts.database.check()
     except DatabaseError as error:
         reasons.append(f"the global database does not respond: {error.message}")
-    content = {"status": "unready" if reasons else "ready", "reasons": reasons}
+    free = shutil.disk_usage(server.config.data_dir).free
+    warnings = [f"low disk space: {free // 2**20} MiB free"] if free < DISK_BYTES_EASY else []
+    content = {"status": "unready" if reasons else "ready", "reasons": reasons, "warnings": warnings}
     return JSONResponse(content, 503 if reasons else 200)
 
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 import trio
-from fastapi import Header, Request, Response
+from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
-from pattern_core.errors import PermissionDenied
-from pattern_server.http.border import Misdirected, check_host
 from pattern_server.http.routing import Router, ToReadOn
 
 if TYPE_CHECKING:
     from pattern_server.http.mcp import McpSessions
 
 router = Router(base="", prefix="/mcp", tags=["mcp"])
-
-Origin = Annotated[str | None, Header(description="The origin of a web page; only pages of this server may call.")]
 
 _MESSAGE: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
 _REFUSAL = {
@@ -47,15 +42,13 @@ class McpExchange(Response):
 
 
 @router.post("/{c}", response_class=Response, responses=_ANSWERS, openapi_extra={"requestBody": {"content": _MESSAGE}})
-async def post_message(home: ToReadOn, request: Request, origin: Origin = None) -> Response:
+async def post_message(home: ToReadOn, request: Request) -> Response:
     """Send a message of the Model Context Protocol.
 
     The protocol's versions 2025-11-25 and 2026-07-28 say what is sent and answered. The token's scopes decide which
     tools there are.
     """
     server, state = home.server, request.app.state
-    if origin is not None:
-        _check_origin(origin, server.config.host, *server.config.allowed_hosts)
     await server.accounts.constellation_for(home.caller, home.c)
     module = await trio.to_thread.run_sync(import_module, "pattern_server.http.mcp")  # a third of a second, once
     if not hasattr(state, "mcp"):
@@ -65,24 +58,9 @@ async def post_message(home: ToReadOn, request: Request, origin: Origin = None) 
 
 
 @router.delete("/{c}", response_class=Response, status_code=200)
-async def end_session(home: ToReadOn, request: Request, origin: Origin = None) -> Response:
+async def end_session(home: ToReadOn, request: Request) -> Response:
     """End a session of the Model Context Protocol.
 
     Cancel what runs in it. Only clients of 2025-11-25 and before have sessions.
     """
-    return await post_message(home, request, origin)
-
-
-def _check_origin(origin: str, *own: str) -> None:
-    """Refuse pages of other sites.
-
-    Raises:
-        PermissionDenied: the origin is one, or none that can be checked.
-    """
-    try:
-        host = urlsplit(origin).netloc
-        check_host(host.encode("idna"), own)
-    except (Misdirected, ValueError):
-        host = ""
-    if not host:
-        raise PermissionDenied(f"{origin!r} is another site's page; if it is yours, add its host to allowed_hosts")
+    return await post_message(home, request)

@@ -26,6 +26,7 @@ from pattern_core.messages import Image, Text
 from pattern_core.turns.admission import IncomingMessage, Ticket
 from pattern_core.views import TurnView
 from pattern_db.enums import Role
+from pattern_server.http import LEFT
 from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
 from pattern_server.http.routes.turns import EVENTS, MESSAGE, TURN
 from pattern_server.http.routing import Access, Router, ToChatOn, ToRead, ToWrite
@@ -54,7 +55,7 @@ IdempotencyKey = Annotated[
 
 OfSession = Annotated[str | None, Query(description="Only those of the session with this id.")]
 Accept = Annotated[str, Header(description="`text/event-stream` for the turn's events.")]
-Prefer = Annotated[str, Header(description="`respond-async`, or `wait=SECONDS` (RFC 7240).")]
+Prefer = Annotated[str, Header(description="`respond-async`, `wait=SECONDS` (RFC 7240), `on-disconnect=cancel`.")]
 
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b", re.IGNORECASE)
 # The content of a digest never changes. The bytes come from users, so a browser must only display them.
@@ -139,7 +140,8 @@ async def send(
 ) -> object:
     """Send a message to an agent.
 
-    The message is stored before any answer, and its turn runs whether or not the client stays connected. With
+    The message is stored before any answer, and its turn runs whether or not the client stays connected, or with
+    `Prefer: on-disconnect=cancel` only while it does. With
     `Accept: text/event-stream` the events of the turn are streamed up to the terminal one. With `Prefer: respond-async`
     the answer is 202 immediately, with `Prefer: wait=SECONDS` after that time at the latest. Otherwise the answer is
     the turn when it has ended or waits for a person. A request repeated with the same `Idempotency-Key` returns the
@@ -173,6 +175,8 @@ async def deliver(
     async with home.use() as constellation:
         seen = constellation.events.latest
         ticket = await submit(constellation)
+        if "on-disconnect=cancel" in prefer.lower():
+            home.state[LEFT] = partial(_cancel, home, ticket.turn_id)
         if MEDIA_TYPE in accept.lower():
             use = partial(home.server.constellations.use, home.caller, constellation.id)
             if ticket.is_replay:
@@ -186,6 +190,11 @@ async def deliver(
             return view
     address = f"/api/v1/constellations/{constellation.id}/turns/{ticket.turn_id}"
     return JSONResponse(AcceptedMessage(turn_id=ticket.turn_id).model_dump(), 202, {"location": address})
+
+
+async def _cancel(home: Access, turn_id: str) -> None:
+    async with home.use() as constellation:
+        await constellation.cancel(turn_id, reason="disconnected")
 
 
 def parts_of(content: str | list[TextPartRequest | ImagePartRequest]) -> tuple[Text | Image, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_server.http import border
 from pattern_server.http.app import api_routes
 from pattern_server.http.border import Misdirected, check_host
+from pattern_server.http.routes import health
 from pattern_server.http.routes.messages import ImagePartRequest, parts_of
 from pattern_server.serve import configure_logs
 from tests.pattern_server.place import API, Place, client_of, config_for, serving
@@ -302,6 +304,27 @@ async def test_a_client_that_leaves_ends_its_request_and_not_its_turn(home: Plac
         assert (await home.events(f"/constellations/home/turns/{turn}/events"))[-1]["event"] == "turn.completed"
 
 
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+async def test_a_client_may_ask_that_its_turn_ends_when_it_leaves(
+    home: Place, scripted: ScriptedProvider, accept: str
+) -> None:
+    scripted._script = iter([Paced(answer=says("Never."), gate=trio.Event()), says("Yes.")])
+    prefer = {"Accept": accept, "Prefer": "on-disconnect=cancel"}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(home.say, "Are you there?", **prefer))
+        await until(lambda: scripted.running)
+        nursery.cancel_scope.cancel()
+    (turn,) = (await home.admin.get("/constellations/home/turns")).json()["items"]
+    with trio.fail_after(60):
+        events = await home.events(f"/constellations/home/turns/{turn['turn_id']}/events")
+    assert events[-1]["event"] == "turn.cancelled"
+    assert events[-1]["data"]["error"]["message"] == "cancelled: disconnected"
+    prefer["Prefer"] += ", respond-async"  # with its whole answer, a client may leave
+    await home.say("And now?", **prefer)
+    turn, _ = (await home.admin.get("/constellations/home/turns")).json()["items"]
+    assert (await home.events(f"/constellations/home/turns/{turn['turn_id']}/events"))[-1]["event"] == "turn.completed"
+
+
 async def test_of_many_conditional_writers_one_wins(home: Place) -> None:
     where = f"{AGENTS}/ada/memory/human"
     etag = (await home.admin.get(where)).headers["etag"]
@@ -348,13 +371,19 @@ async def ask(place: Place, path: str) -> httpx2.Response:
         return await stranger.get(place.url + path)
 
 
-async def test_alive_and_ready(place: Place) -> None:
+async def test_alive_and_ready(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "DISK_BYTES_EASY", 0)
     assert (await ask(place, "/healthz")).json() == {"status": "alive"}
-    assert (await ask(place, "/readyz")).json() == {"status": "ready", "reasons": []}
+    assert (await ask(place, "/readyz")).json() == {"status": "ready", "reasons": [], "warnings": []}
+    monkeypatch.setattr(health, "DISK_BYTES_EASY", 2**80)
+    answer = await ask(place, "/readyz")
+    assert answer.status_code == 200, "a full disk still serves reads"
+    assert answer.json()["warnings"][0].startswith("low disk space: ")
+    place.parts.state.pending.add("unfinished turns are being resumed")
     place.parts.state.draining.set()
     answer = await ask(place, "/readyz")
     assert answer.status_code == 503
-    assert answer.json() == {"status": "unready", "reasons": ["the server is stopping"]}
+    assert answer.json()["reasons"] == ["unfinished turns are being resumed", "the server is stopping"]
     assert (await ask(place, "/healthz")).status_code == 200
 
 

@@ -18,7 +18,7 @@ from pattern_core.ids import SystemClock
 from pattern_core.testing import StoppedClock
 from pattern_db.connection import Connection
 from pattern_server.identities import TICKET_S, TICKETS_MAX
-from pattern_server.sign_in import Attempts
+from pattern_server.rates import Rate
 from tests.pattern_server.issuer import CLIENT, KEY, SECRET, STRANGE_KEY, Issuer, browse, issuing, signed
 from tests.pattern_server.place import API, Place, client_of, config_for, serving
 
@@ -234,7 +234,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 async def test_no_wrong_identity_token_signs_in(place: Place, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place.parts.state.sign_ins, "_of_address", Attempts(1_000, 1.0))
+    monkeypatch.setattr(place.parts.state.sign_ins, "_of_address", Rate(1_000, 1.0, "attempts"))
     await link(place, "home")
     for why, lie in WRONG.items():
         issuer.claims, issuer.sign = lie.get("claims", {}), lie.get("sign")
