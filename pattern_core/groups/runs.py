@@ -31,7 +31,6 @@ from pattern_core import images
 from pattern_core.agents import Roster
 from pattern_core.errors import (
     Conflict,
-    IdempotencyMismatch,
     InvalidInput,
     LimitReached,
     NotFound,
@@ -157,13 +156,8 @@ class GroupRuns:
             if incoming.idempotency_key is not None:
                 idempotency, fingerprint = admission.digests(incoming, group_id)
                 turn = turn._replace(idempotency=idempotency, fingerprint=fingerprint)
-            known = None if turn.idempotency is None else turns.by_idempotency(connection, turn.idempotency)
-            if known is not None:
-                if known.fingerprint != turn.fingerprint:
-                    raise IdempotencyMismatch(
-                        "this idempotency key was used for a different message; use a new key for each message"
-                    )
-                return Ticket(turn_id=known.id, is_replay=True), []
+            if (known := admission.replayed(connection, turn)) is not None:
+                return known, []
             admission.check_session(connection, incoming, group_id)
             waiting = group_runs.count_open(connection, group_id)
             if waiting and incoming.policy == "reject":
@@ -408,49 +402,32 @@ class _Run:
         """Accept turns of members, in one transaction with their places; members that cannot take part are left
         out.
         """
-        now, arrivals = self._journal.now(), list[tuple[str, Question, Arrival]]()
-        for place, question in new.items():
-            with suppress(NotFound, Conflict):  # deleted, hibernated or archived since the turn started
-                arrivals.append((place, question, await self._arrival(question, now)))
-        if not arrivals:
-            self._noted = [*noted]
-            return
+        now, arrivals, asked = self._journal.now(), list[Arrival](), dict[str, MemberTurn]()
 
-        asked: dict[str, MemberTurn] = {}
-
-        def select(connection: Connection) -> list[Event]:
-            drafts = [*noted, *(_selected(question, arrival) for _place, question, arrival in arrivals)]
+        def beside(place: str, one: Question, turn: NewTurn, connection: Connection, key: int) -> list[Event]:
+            group_runs.ask(connection, AskRow(self.key, place, key, one.why or None))
+            drafts = [*(() if asked.keys() - {place} else noted), _selected(one, turn)]
+            asked[place] = MemberTurn(key, place, turn.id, turn.agent_id, TurnStatus.QUEUED.value, None, None, None)
             return append(connection, (self.key, self.row.id), drafts, created_at=now)
 
-        def note(place: str, question: Question, arrival: Arrival, connection: Connection, key: int) -> list[Event]:
-            group_runs.ask(connection, AskRow(self.key, place, key, question.why or None))
-            turn = arrival.turn
-            asked[place] = MemberTurn(key, place, turn.id, turn.agent_id, TurnStatus.QUEUED.value, None, None, None)
-            return []
-
-        if len(arrivals) == 1:
-            [(place, question, arrival)] = arrivals
-
-            def alone(connection: Connection, key: int) -> list[Event]:
-                note(place, question, arrival, connection, key)
-                return select(connection)
-
-            await self._runs.submit_to_agent(replace(arrival, beside=alone))
-            self._known |= asked
-            return
+        for place, question in new.items():
+            with suppress(NotFound, Conflict):  # deleted, hibernated or archived since the turn started
+                arrival = await self._arrival(question, now)
+                arrivals.append(replace(arrival, beside=partial(beside, place, question, arrival.turn)))
 
         def accept(connection: Connection) -> tuple[None, list[Event]]:
-            # Before the events of the members, so that a stream knows the member of each.
-            events = select(connection)
-            for place, question, arrival in arrivals:
-                beside = partial(note, place, question, arrival)
-                events += admission.accept(connection, replace(arrival, beside=beside), self._runs.limits)[1]
-            return None, events
+            found = [admission.accept(connection, arrival, self._runs.limits)[1] for arrival in arrivals]
+            return None, [event for events in found for event in events]
 
-        await self._journal.commit(accept)
+        if not arrivals:
+            self._noted = [*noted]
+        elif len(arrivals) == 1:
+            await self._runs.submit_to_agent(arrivals[0])
+        else:
+            await self._journal.commit(accept)
+            for arrival in arrivals:
+                self._runs.wake_agent(arrival.turn.agent_id)
         self._known |= asked
-        for _place, question, _arrival in arrivals:
-            self._runs.wake_agent(question.member.id)
 
     async def _arrival(self, question: Question, now: str) -> Arrival:
         """Return the message that asks a member, and its turn.
@@ -574,9 +551,9 @@ def _ending(status: str, code: str, message: str) -> Ending:
     return Ending(status=status, error={"code": code, "message": message})
 
 
-def _selected(question: Question, arrival: Arrival) -> Draft:
+def _selected(question: Question, turn: NewTurn) -> Draft:
     member, why = question.member, {"why": question.why} if question.why else {}
-    return Draft("group.selected", {"agent_id": member.id, "agent": member.name, "member_turn": arrival.turn.id, **why})
+    return Draft("group.selected", {"agent_id": member.id, "agent": member.name, "member_turn": turn.id, **why})
 
 
 def _started(group_id: str) -> Draft:

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import MethodType
 from typing import Any, ClassVar
 
 import pytest
@@ -91,8 +90,8 @@ class Forgetful(Coordination):
             self.LAST[:] = [member.id]
             return None, []
 
-        assert isinstance(room.put, MethodType)
-        await room.put.__self__._journal.commit(store)
+        run: Any = getattr(room.put, "__self__", None)
+        await run._journal.commit(store)
         return answer.text
 
 
