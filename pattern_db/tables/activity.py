@@ -12,7 +12,7 @@ WORDS_CHARS = 300  # read of a turn's first message
 NOTED_KEPT = 10_000  # newest noted events …
 NOTED_DAYS = 90  # … and how old they may be
 TRIM_EVERY = 100  # events: so many more may be kept for a time
-# What a group answered is no news to its members: each is shown what it missed with its next question.
+# What a group answered is not news to its members: each is shown what it missed with its next question.
 IS_NEWS = (
     "NOT EXISTS (SELECT 1 FROM group_members AS m WHERE m.group_id = e.details ->> '$.group_id' AND m.agent_id = ?1)"
 )
