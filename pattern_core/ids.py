@@ -82,6 +82,11 @@ def earliest_position(now_ms: int) -> str:
     return f"{max(now_ms - SNOWFLAKE_EPOCH_MS, 0) << SEQUENCE_BITS:0{POSITION_DIGITS}d}"
 
 
+def time_of(position: str) -> int:
+    """Return the unix milliseconds of a position; 0 for none."""
+    return (int(position) >> SEQUENCE_BITS) + SNOWFLAKE_EPOCH_MS if position else 0
+
+
 class Ids:
     """Makes ids and positions for one constellation.
 

@@ -285,9 +285,13 @@ def together(answers: Sequence[Answer]) -> str:
 
 
 def missed(lines: Sequence[Line], member: Member, config: Coordination) -> list[Line]:
-    """Return what a member is shown of what was said since it was last asked, in order."""
-    heard = max((line.key for line in lines if line.speaker == member.id), default=0)
-    found = sorted(line for line in lines if line.key > heard)
+    """Return what a member is shown of what was said (in order) since it was last asked."""
+    found = list[Line]()
+    for line in reversed(lines):
+        if line.speaker == member.id:
+            break
+        found.append(line)
+    found.reverse()
     match config.context:
         case "shared":
             return found

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from bisect import insort
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +31,6 @@ from pattern_core import images
 from pattern_core.agents import Roster
 from pattern_core.errors import (
     Conflict,
-    IdempotencyMismatch,
     InvalidInput,
     LimitReached,
     NotFound,
@@ -80,11 +80,12 @@ Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
 
 
 class _Open(NamedTuple):
-    """A turn that has not ended, its run, and what it has asked."""
+    """A turn that has not ended, its run, and what it has asked. `group` is its plan, if it was started just now."""
 
     row: TurnRow
     run: RunRow
-    asked: Sequence[MemberTurn]
+    asked: Sequence[MemberTurn] = ()
+    group: Group | None = None
 
 
 _PLANS = TypeAdapter(Group)  # a run's plan is its group as it was when the turn started
@@ -108,7 +109,7 @@ class GroupRuns:
     is_draining: Callable[[], bool]
     outbox: Outbox
     _awake: dict[str, bool] = field(default_factory=dict)  # group id → whether there may be another turn
-    _running: dict[str, _Run] = field(default_factory=dict)  # by turn id
+    running: dict[str, _Run] = field(default_factory=dict)  # by turn id
     _said: OrderedDict[tuple[str, str | None], Sequence[Line]] = field(default_factory=OrderedDict)  # by group, session
     _rest: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
 
@@ -157,11 +158,8 @@ class GroupRuns:
             if incoming.idempotency_key is not None:
                 idempotency, fingerprint = admission.digests(incoming, group_id)
                 turn = turn._replace(idempotency=idempotency, fingerprint=fingerprint)
-            known = None if turn.idempotency is None else turns.by_idempotency(connection, turn.idempotency)
-            if known is not None:
-                if known.fingerprint != turn.fingerprint:
-                    raise IdempotencyMismatch(admission.USED_KEY)
-                return Ticket(turn_id=known.id, is_replay=True), []
+            if (known := admission.replayed(connection, turn)) is not None:
+                return known, []
             admission.check_session(connection, incoming, group_id)
             waiting = group_runs.count_open(connection, group_id)
             if waiting and incoming.policy == "reject":
@@ -173,13 +171,14 @@ class GroupRuns:
             running = group_runs.first_open(connection, group_id) if incoming.policy == "interrupt" else None
             if running is not None and running[0].session_id != incoming.session_id:
                 running = None
-            key = group_runs.accept(connection, turn, payload)
+            start = None if waiting else self.plan(found)
+            row = group_runs.accept(connection, turn, payload, start)
             images.store(connection, incoming.images, now)
             drafts = [Draft("turn.queued", {}, {"group_id": group_id, "sender": incoming.sender})]
             if not waiting:
-                drafts.append(self.begin(connection, found, key))
-                started = _opened(connection, key)
-            events = append(connection, (key, turn_id), drafts, created_at=now)
+                drafts.append(_started(group_id))
+                started = _Open(row, RunRow(row.key, payload), group=found)
+            events = append(connection, (row.key, turn_id), drafts, created_at=now)
             return Ticket(turn_id=turn_id, stops=None if running is None else (running[0].id, "superseded")), events
 
         return turn_id, accept, lambda: self.wake(group_id, started)
@@ -192,14 +191,14 @@ class GroupRuns:
             self._awake[group_id] = True
             return
         try:
-            self.nursery.start_soon(self._work, group_id, started, name=f"group {group_id}")
+            self.nursery.start_soon(self._work, group_id, started and _Run(self, started), name=f"group {group_id}")
         except RuntimeError:  # the constellation has just stopped; its next start finds the row
             return
-        self._awake[group_id] = True
+        self._awake[group_id] = started is None
 
     def cancel(self, turn_id: str, reason: str) -> bool:
         """Stop a turn; return False if it is not running."""
-        run = self._running.get(turn_id)
+        run = self.running.get(turn_id)
         if run is None:
             return False
         run.stop_reason = reason
@@ -208,12 +207,12 @@ class GroupRuns:
 
     def cancel_all(self, reason: str) -> None:
         """Stop every turn."""
-        for turn_id in self._running:
+        for turn_id in self.running:
             self.cancel(turn_id, reason)
 
     async def drain(self) -> None:
         """Stop the running turns, which stay as they are stored; return when none runs."""
-        for run in self._running.values():
+        for run in self.running.values():
             run.scope.cancel()
         while self._awake:
             await self._rest.park()
@@ -222,55 +221,49 @@ class GroupRuns:
         """Drop the messages kept in memory: an agent was renamed or deleted."""
         self._said.clear()
 
-    async def _work(self, group_id: str, found: _Open | None) -> None:
+    async def _work(self, group_id: str, run: _Run | None) -> None:
         try:
-            while self._awake[group_id] and not self.is_draining():
-                self._awake[group_id] = False
+            while (run is not None or self._awake[group_id]) and not self.is_draining():
                 try:
-                    found = found or await self.journal.database.read(_find_open, group_id)
-                    if found is not None and await self._take(group_id, found):
-                        self._awake[group_id] = True
+                    if run is None:
+                        self._awake[group_id] = False
+                        found = await self.journal.database.read(_find_open, group_id)
+                        self._awake[group_id] |= found is not None  # others may wait
+                        run = found and _Run(self, found)
+                    if run is not None:
+                        await self._take(run)
                 except* RowConflict:  # cancelled before it started: check for the next one
-                    self._awake[group_id] = True
+                    pass
                 except* DiskFull:
                     _log.error("no room on the disk for the work of a group", {"group": group_id})
                     self._awake[group_id] = True  # what is stored continues when there is room, as after a restart
                     await trio.sleep(self.limits.room_wait_s)
-                found = None
+                run = None
         finally:
             del self._awake[group_id]
             self._rest.unpark_all()
 
-    async def _take(self, group_id: str, found: _Open) -> bool:
-        """Run a turn to its end, from its stored state; return whether others wait."""
-        key = group_id, found.row.session_id
-        said = self._said.pop(key, None)
-        run = self._running[found.row.id] = _Run(self, group_id, found, said or ())
+    async def _take(self, run: _Run) -> None:
+        """Run a turn to its end, from its stored state."""
+        row, key = run.row, (run.group_id, run.row.session_id)
         try:
-            # Read again: a request to stop it, made before it was registered, left only a row.
-            reason = (await self.journal.database.read(turns.by_key, run.key)).cancel_reason
-            if reason is not None:
-                return await run.end(cancelled(reason))
-            if found.row.status == TurnStatus.QUEUED:
+            said = self._said.pop(key, None)
+            if row.cancel_reason is not None:
+                return await run.end(cancelled(row.cancel_reason))
+            if row.status == TurnStatus.QUEUED:
                 await run.start()
-            elif found.row.epoch != self.journal.epoch:
+            elif row.epoch != self.journal.epoch:
                 await self.journal.database.write(turns.resume, run.key, epoch=self.journal.epoch, step=0)
-            if said is None:
-                run.lines = await self.journal.database.read(_said_before, run.row)
-            others_wait = await run.run()
+            run.lines = await self.journal.database.read(_said_before, run.row) if said is None else [*said]
+            await run.run()
             self._said[key] = run.said
             if len(self._said) > GROUPS_KEPT:
                 self._said.popitem(last=False)
-            return others_wait
         finally:
-            del self._running[found.row.id]
+            del self.running[row.id]
 
-    def begin(self, connection: Connection, group: Group, key: int) -> Draft:
-        """Start a turn and store its plan, within a transaction; return the event.
-
-        Raises:
-            RowConflict: the turn is not queued any longer.
-        """
+    def plan(self, group: Group) -> tuple[Started, str]:
+        """Return what is stored of a turn that starts now, and its plan."""
         try:
             deadline_s = coordination_of(group.pattern_type, group.pattern_config).deadline_s
         except InvalidInput:  # the run reports it
@@ -282,9 +275,7 @@ class GroupRuns:
             started_at=iso(now_ms),
             deadline_at=iso(now_ms + round(deadline_s * 1000)),
         )
-        turns.start(connection, key, started)
-        group_runs.start(connection, key, _PLANS.dump_json(group).decode())
-        return Draft("turn.started", {}, {"group_id": group.id})
+        return started, _PLANS.dump_json(group).decode()
 
 
 class _Run:
@@ -292,18 +283,22 @@ class _Run:
     the server stops.
     """
 
-    def __init__(self, runs: GroupRuns, group_id: str, found: _Open, lines: Sequence[Line]) -> None:
-        """`lines` are the last messages of the group."""
+    def __init__(self, runs: GroupRuns, found: _Open) -> None:
+        """Register it, so that it can be stopped. No task waits between the commit or read that `found` it and this: a
+        request to stop it is in its row, or finds it here.
+        """
+        runs.running[found.row.id] = self
         self.row = found.row
         self.key = found.row.key
-        self.group_id = group_id
-        self.lines = [*lines]
+        self.group_id = found.row.group_id or ""
+        self.lines: list[Line] = []  # the last messages of the group
         self.scope = trio.CancelScope()
         self.stop_reason: str | None = None
         self._runs = runs
         self._journal = runs.journal
         self._payload = json.loads(found.run.payload)
-        self._plan = found.run.plan
+        if found.group is not None or found.run.plan is not None:
+            self._group = found.group or _PLANS.validate_python(_NOT_STORED | json.loads(found.run.plan or ""))
         self._known = {one.place: one for one in found.asked}
         self._asked: Counter[str] = Counter()
         self._noted: list[Draft] = []
@@ -316,20 +311,21 @@ class _Run:
             RowConflict: it was cancelled.
         """
 
-        def start(connection: Connection) -> tuple[_Open, list[Event]]:
-            begun = self._runs.begin(connection, read_group(connection, self.group_id), self.key)
-            events = append(connection, (self.key, self.row.id), [begun], created_at=self._journal.now())
-            return _opened(connection, self.key), events
+        def start(connection: Connection) -> tuple[tuple[TurnRow, Group], list[Event]]:
+            group = read_group(connection, self.group_id)
+            group_runs.start(connection, self.key, *self._runs.plan(group))
+            events = append(connection, (self.key, self.row.id), [_started(group.id)], created_at=self._journal.now())
+            return (turns.by_key(connection, self.key), group), events
 
-        found = await self._journal.commit(start)
-        self.row, self._plan = found.row, found.run.plan
+        self.row, self._group = await self._journal.commit(start)
 
-    async def run(self) -> bool:
-        """Run the coordination to its end, or until it is stopped; return whether other turns of the group wait."""
+    async def run(self) -> None:
+        """Run the coordination to its end, or until it is stopped."""
         left_s = (unix_ms(self.row.deadline_at or "") - self._journal.clock.now_ms()) / 1000
         if left_s <= 0:
             message = "the turn's time ran out while the server was down; send the message again"
-            return await self.end(_ending("interrupted", "deadline_passed", message))
+            await self.end(_ending("interrupted", "deadline_passed", message))
+            return
         self.scope.deadline = trio.current_time() + left_s
         ending, answer = COMPLETED, ""
         with self.scope:
@@ -342,14 +338,14 @@ class _Run:
             if self.stop_reason is not None:
                 ending = cancelled(self.stop_reason)
             elif self._runs.is_draining():
-                return False  # the next start continues it
+                return  # the next start continues it
             else:
                 message = "the group exceeded its deadline_s; send the message again, or raise it"
                 ending = _ending("limit", "deadline", message)
-        return await self.end(ending, answer)
+        await self.end(ending, answer)
 
     async def _coordinate(self) -> str:
-        plan = self._group = _PLANS.validate_python(_NOT_STORED | json.loads(self._plan or ""))
+        plan = self._group
         config = self._config = coordination_of(plan.pattern_type, plan.pattern_config)
         state = dict(plan.state)
         room = Room(
@@ -396,58 +392,44 @@ class _Run:
                 if other != place:
                     await self._give_up(other)
 
-        async with trio.open_nursery() as nursery:
-            for place, question in zip(places, questions, strict=True):
-                nursery.start_soon(wait, place, question)
+        if len(places) == 1:
+            await wait(places[0], questions[0])
+        else:
+            async with trio.open_nursery() as nursery:
+                for place, question in zip(places, questions, strict=True):
+                    nursery.start_soon(wait, place, question)
         return [answers[place] for place in places]
 
     async def _put(self, new: Mapping[str, Question], noted: Sequence[Draft]) -> None:
         """Accept turns of members, in one transaction with their places; members that cannot take part are left
         out.
         """
-        now, arrivals = self._journal.now(), list[tuple[str, Question, Arrival]]()
-        for place, question in new.items():
-            with suppress(NotFound, Conflict):  # deleted, hibernated or archived since the turn started
-                arrivals.append((place, question, await self._arrival(question, now)))
-        if not arrivals:
-            self._noted = [*noted]
-            return
+        now, arrivals, asked = self._journal.now(), list[Arrival](), dict[str, MemberTurn]()
 
-        asked: dict[str, MemberTurn] = {}
-
-        def select(connection: Connection) -> list[Event]:
-            drafts = [*noted, *(_selected(question, arrival) for _place, question, arrival in arrivals)]
+        def beside(place: str, one: Question, turn: NewTurn, connection: Connection, key: int) -> list[Event]:
+            group_runs.ask(connection, AskRow(self.key, place, key, one.why or None))
+            drafts = [*(() if asked.keys() - {place} else noted), _selected(one, turn)]
+            asked[place] = MemberTurn(key, place, turn.id, turn.agent_id, TurnStatus.QUEUED.value, None, None, None)
             return append(connection, (self.key, self.row.id), drafts, created_at=now)
 
-        def note(place: str, question: Question, arrival: Arrival, connection: Connection, key: int) -> list[Event]:
-            group_runs.ask(connection, AskRow(self.key, place, key, question.why or None))
-            turn = arrival.turn
-            asked[place] = MemberTurn(key, place, turn.id, turn.agent_id, TurnStatus.QUEUED.value, None, None, None)
-            return []
-
-        if len(arrivals) == 1:
-            [(place, question, arrival)] = arrivals
-
-            def alone(connection: Connection, key: int) -> list[Event]:
-                note(place, question, arrival, connection, key)
-                return select(connection)
-
-            await self._runs.submit_to_agent(replace(arrival, beside=alone))
-            self._known |= asked
-            return
+        for place, question in new.items():
+            with suppress(NotFound, Conflict):  # deleted, hibernated or archived since the turn started
+                arrival = await self._arrival(question, now)
+                arrivals.append(replace(arrival, beside=partial(beside, place, question, arrival.turn)))
 
         def accept(connection: Connection) -> tuple[None, list[Event]]:
-            # Before the events of the members, so that a stream knows the member of each.
-            events = select(connection)
-            for place, question, arrival in arrivals:
-                beside = partial(note, place, question, arrival)
-                events += admission.accept(connection, replace(arrival, beside=beside), self._runs.limits)[1]
-            return None, events
+            found = [admission.accept(connection, arrival, self._runs.limits)[1] for arrival in arrivals]
+            return None, [event for events in found for event in events]
 
-        await self._journal.commit(accept)
+        if not arrivals:
+            self._noted = [*noted]
+        elif len(arrivals) == 1:
+            await self._runs.submit_to_agent(arrivals[0])
+        else:
+            await self._journal.commit(accept)
+            for arrival in arrivals:
+                self._runs.wake_agent(arrival.turn.agent_id)
         self._known |= asked
-        for _place, question, _arrival in arrivals:
-            self._runs.wake_agent(question.member.id)
 
     async def _arrival(self, question: Question, now: str) -> Arrival:
         """Return the message that asks a member, and its turn.
@@ -488,7 +470,7 @@ class _Run:
             asked = await self._ended(self._known[place])
         words = asked.text or ""
         if asked.status == TurnStatus.COMPLETED:
-            self.lines.append(Line(asked.key, member.id, member.name, words))
+            insort(self.lines, Line(asked.key, member.id, member.name, words))
         changed = [*filter(None, (asked.changed or "").split("\n"))]
         return Answer(member=member, status=asked.status, text=words, ended_at=asked.ended_at or "", changed=changed)
 
@@ -512,8 +494,8 @@ class _Run:
         if place in self._known:
             await self._runs.cancel_turn(self._known[place].turn_id, "superseded")
 
-    async def end(self, ending: Ending, answer: str = "") -> bool:
-        """End the turn, before it its members' running ones unless it completed; return whether other turns wait."""
+    async def end(self, ending: Ending, answer: str = "") -> None:
+        """End the turn, before it its members' running ones unless it completed."""
         journal, row, is_done = self._journal, self.row, ending.status == TurnStatus.COMPLETED
         asked = [] if is_done else await journal.database.read(group_runs.exchanges, self.key)
         for one in asked:
@@ -525,12 +507,12 @@ class _Run:
         has_failed = ending.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED)
         is_lost = has_failed and not row.sender.startswith(admission.PEOPLE)
 
-        def store(connection: Connection) -> tuple[tuple[Draft, bool], list[Event]]:
+        def store(connection: Connection) -> tuple[Draft, list[Event]]:
             steps = len(self._known)
             turns.end(connection, self.key, status=ending.status, ended_at=now, steps=steps, error=ending.error)
             group_runs.set_answer(connection, self.key, answer or None)
-            if is_done:
-                said = {"summary": f"{self._group.name}: {answer}"[: activity.WORDS_CHARS]}
+            if is_done and row.session_id is None:  # what is said in a session is shown in no other prompt
+                said = {"group_id": self.group_id, "summary": f"{self._group.name}: {answer}"[: activity.WORDS_CHARS]}
                 noted = activity.ActivityEvent(note_id, now, None, "group_answered", said, activity.HIGH)
                 activity.note(connection, noted)
             if is_lost:
@@ -543,10 +525,9 @@ class _Run:
                     self._show(connection, now)
             rest = None, answer or None, None, usage.of_tree(connection, self.key)
             end = ended(ending.status, ending.error, rest)
-            events = append(connection, (self.key, row.id), [*self._noted, end], created_at=now)
-            return (end, group_runs.count_open(connection, self.group_id) > 0), events
+            return end, append(connection, (self.key, row.id), [*self._noted, end], created_at=now)
 
-        end, others_wait = await journal.commit(store)
+        end = await journal.commit(store)
         for member in self._group.members if is_done else ():
             if member.role == OBSERVER:
                 self._runs.forget_history(member.id)
@@ -555,7 +536,6 @@ class _Run:
         seconds = journal.seconds_since(unix_ms(row.started_at)) if row.started_at else 0.0
         journal.meters.turn_ended(ending.status, seconds)
         journal.log_end(row.id, self.group_id, end, seconds=seconds)
-        return others_wait
 
     def _show(self, connection: Connection, now: str) -> None:
         """Add what was said in this turn to the conversations of the observers, without turns of theirs."""
@@ -574,14 +554,13 @@ def _ending(status: str, code: str, message: str) -> Ending:
     return Ending(status=status, error={"code": code, "message": message})
 
 
-def _selected(question: Question, arrival: Arrival) -> Draft:
+def _selected(question: Question, turn: NewTurn) -> Draft:
     member, why = question.member, {"why": question.why} if question.why else {}
-    return Draft("group.selected", {"agent_id": member.id, "agent": member.name, "member_turn": arrival.turn.id, **why})
+    return Draft("group.selected", {"agent_id": member.id, "agent": member.name, "member_turn": turn.id, **why})
 
 
-def _opened(connection: Connection, key: int) -> _Open:
-    """Return a turn that has just started, and has asked no member."""
-    return _Open(turns.by_key(connection, key), group_runs.get(connection, key), ())
+def _started(group_id: str) -> Draft:
+    return Draft("turn.started", {}, {"group_id": group_id})
 
 
 def _find_open(connection: Connection, group_id: str) -> _Open | None:
@@ -591,8 +570,8 @@ def _find_open(connection: Connection, group_id: str) -> _Open | None:
 
 
 def _said_before(connection: Connection, row: TurnRow) -> list[Line]:
-    """Return the last messages of a turn's group in its session, except those of the turn itself."""
+    """Return the last messages of a turn's group in its session, in order, except those of the turn itself."""
     names = {one.id: one.name for one in agents.list_all(connection)}
     rows = group_runs.conversation(connection, row.group_id or "", LINES_KEPT, session_id=row.session_id)
     said = [(one, names.get(one.agent_id or "", one.sender.partition(":")[0])) for one in rows if one.turn_id != row.id]
-    return [Line(one.key, one.agent_id or "", name, one.content or "") for one, name in said]
+    return sorted(Line(one.key, one.agent_id or "", name, one.content or "") for one, name in said)

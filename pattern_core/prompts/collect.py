@@ -21,7 +21,7 @@ import trio
 from pattern_core.agent_settings import ContextSettings
 from pattern_core.conversation.history import History
 from pattern_core.errors import PatternError
-from pattern_core.ids import Clock, earliest_position
+from pattern_core.ids import Clock, time_of
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import Message, Note, Text, ToolResult
 from pattern_core.models.model import Usage
@@ -53,7 +53,7 @@ from pattern_core.prompts.build import (
 from pattern_core.prompts.parts import NOTHING_FOUND, Findings, Kind, Part, read_log
 from pattern_core.search import RELEVANT_MIN, Hit, SearchRequest, SearchResult
 from pattern_core.untrusted import marked, masked
-from pattern_db.columns import iso, unix_ms
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
@@ -203,20 +203,19 @@ class Prompts:
         What was noted before the question before has been shown. Most agents have nothing of most of it, so that is
         asked first.
         """
-        since = iso(now_ms - settings.activity_hours * HOUR_MS)
+        asked = next((one.position for one in reversed(history.messages[:-1]) if one.role == "user"), "")
+        asked_ms = time_of(asked)
+        since = iso(max(now_ms - settings.activity_hours * HOUR_MS, asked_ms))
         there, show = prompts.beyond(connection, agent_id, history.first, since), settings.show
         findable = there.findable if show.get(Kind.RECALLED, True) else ()
         due = tasks.pressing(connection, agent_id, TASKS_MAX) if there.tasks and show.get(Kind.TASKS, True) else ()
         noted: Sequence[NotedActivity] = ()
-        asked = [message for message in history.messages[:-1] if message.role == "user" and message.position]
         if there.noted and show.get(Kind.ACTIVITY, True):
-            last = asked[-1].position if asked else ""  # with this question, the agent was shown what had been noted
-            found = activity.noted_since(connection, since, limit=4 * settings.activity_max)
-            noted = [one for one in found if earliest_position(unix_ms(one.timestamp) + 1) > last]
+            noted = activity.noted_since(connection, agent_id, since, limit=4 * settings.activity_max)
         missed: Sequence[CaughtUp] = ()
-        if asked and now_ms - unix_ms(asked[-1].created_at) > IDLE_MS and show.get(Kind.CATCH_UP, True):
-            notable = overview.notable(connection, MISSED_MAX, since=asked[-1].created_at)
-            did = overview.summaries(connection, MISSED_MAX, since=asked[-1].created_at, but=agent_id)
+        if asked and now_ms - asked_ms > IDLE_MS and show.get(Kind.CATCH_UP, True):
+            notable = overview.notable(connection, MISSED_MAX, since=iso(asked_ms))
+            did = overview.summaries(connection, MISSED_MAX, since=iso(asked_ms), but=agent_id)
             missed = [*did, *notable]
             noted = [one for one in noted if one.id not in {other.id for other in notable}]
         handed = handoffs.claim(connection, agent_id, HANDOFFS_SHOWN_MAX) if there.handed else ()

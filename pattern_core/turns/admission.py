@@ -239,11 +239,8 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
         Overloaded: too many messages wait for the agent.
     """
     incoming, turn = arrival.incoming, arrival.turn
-    known = None if turn.idempotency is None else turns.by_idempotency(connection, turn.idempotency)
-    if known is not None:
-        if known.fingerprint != turn.fingerprint:
-            raise IdempotencyMismatch(USED_KEY)
-        return Ticket(turn_id=known.id, is_replay=True), []
+    if (known := replayed(connection, turn)) is not None:
+        return known, []
     check_session(connection, incoming, incoming.agent_id)
     stops = _make_way(connection, incoming)
     if turns.count_messages(connection, incoming.agent_id) >= limits.inbox_per_agent_max:
@@ -263,6 +260,20 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
     )
     events = append(connection, (key, turn.id), [arrival.queued], created_at=turn.created_at)
     return Ticket(turn_id=turn.id, stops=stops), [*beside, *events]
+
+
+def replayed(connection: Connection, turn: NewTurn) -> Ticket | None:
+    """Return the ticket of the message that was accepted with this turn's idempotency key before, if one was.
+
+    Raises:
+        IdempotencyMismatch: it was another message.
+    """
+    known = None if turn.idempotency is None else turns.by_idempotency(connection, turn.idempotency)
+    if known is not None and known.fingerprint != turn.fingerprint:
+        raise IdempotencyMismatch(
+            "this idempotency key was used for a different message; use a new key for each message"
+        )
+    return None if known is None else Ticket(turn_id=known.id, is_replay=True)
 
 
 def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -> tuple[int, list[Event]]:

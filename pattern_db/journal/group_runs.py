@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import Role
-from pattern_db.journal.turns import NewTurn, TurnRow, by_key
+from pattern_db.journal import turns
+from pattern_db.journal.turns import TURNS, NewTurn, Started, TurnRow, by_key
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 
@@ -93,16 +94,20 @@ _EXCHANGES = (
 )
 
 
-def accept(connection: Connection, turn: NewTurn, payload: str) -> int:
-    """Store an accepted turn of a group (its `agent_id` is the group's) as queued, with its message; return its key."""
-    key: int = connection.execute(
+def accept(connection: Connection, turn: NewTurn, payload: str, start: tuple[Started, str] | None = None) -> TurnRow:
+    """Store an accepted turn of a group (its `agent_id` is the group's) with its message, as queued or, with a `start`
+    and the run's plan, as running; return it.
+    """
+    started, plan = start or ((None,) * 4, None)
+    stored: tuple[Any, ...] = connection.execute(
         "INSERT INTO turn (group_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint,"
-        " session_id, options, status, first_event) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued',"
-        " (SELECT coalesce(max(seq), 0) + 1 FROM event)) RETURNING key",
-        turn,
-    ).get
-    _RUNS.insert(connection, [RunRow(turn=key, payload=payload)])
-    return key
+        " session_id, options, batch_id, epoch, started_at, deadline_at, status, first_event) VALUES (?, ?, ?, ?, ?, ?,"
+        f" ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(seq), 0) + 1 FROM event)) RETURNING {TURNS.columns}",
+        (*turn, *started, "queued" if start is None else "running"),
+    ).fetchall()[0]
+    row = TURNS.make(stored)
+    _RUNS.insert(connection, [RunRow(turn=row.key, payload=payload, plan=plan)])
+    return row
 
 
 def get(connection: Connection, turn: int) -> RunRow:
@@ -114,8 +119,13 @@ def get(connection: Connection, turn: int) -> RunRow:
     return _RUNS.one(connection, "WHERE turn = ?", (turn,), f"run of the turn {turn}")
 
 
-def start(connection: Connection, turn: int, plan: str) -> None:
-    """Store what the run will be."""
+def start(connection: Connection, turn: int, started: Started, plan: str) -> None:
+    """Mark a queued turn as running, and store what the run will be.
+
+    Raises:
+        RowConflict: it is no longer queued.
+    """
+    turns.start(connection, turn, started)
     connection.execute("UPDATE group_run SET plan = ? WHERE turn = ?", (plan, turn))
 
 

@@ -99,7 +99,7 @@ class TurnRow:
     options: str | None = None
 
 
-_TURNS = Table("turn", TurnRow, columns={"agent_id": "coalesce(agent_id, '')"})
+TURNS = Table("turn", TurnRow, columns={"agent_id": "coalesce(agent_id, '')"})
 
 
 def insert(connection: Connection, turn: NewTurn) -> int:
@@ -129,7 +129,7 @@ def by_key(connection: Connection, key: int) -> TurnRow:
     Raises:
         RowNotFound: there is none.
     """
-    return _TURNS.one(connection, "WHERE key = ?", (key,), f"turn {key}")
+    return TURNS.one(connection, "WHERE key = ?", (key,), f"turn {key}")
 
 
 def by_id(connection: Connection, turn_id: str) -> TurnRow:
@@ -138,7 +138,7 @@ def by_id(connection: Connection, turn_id: str) -> TurnRow:
     Raises:
         RowNotFound: there is none.
     """
-    return _TURNS.one(connection, "WHERE id = ?", (turn_id,), f"turn {turn_id}")
+    return TURNS.one(connection, "WHERE id = ?", (turn_id,), f"turn {turn_id}")
 
 
 def newest(
@@ -166,18 +166,18 @@ def newest(
     for half, key in halves:
         where = " AND ".join([half, f"{key} < ?", *values])
         last = _KEY_MAX if before is None else before
-        found += _TURNS.select(connection, f"WHERE {where} ORDER BY {key} DESC LIMIT {limit}", (last, *values.values()))
+        found += TURNS.select(connection, f"WHERE {where} ORDER BY {key} DESC LIMIT {limit}", (last, *values.values()))
     return sorted(found, key=lambda row: -row.key)[:limit]
 
 
 def by_idempotency(connection: Connection, idempotency: bytes) -> TurnRow | None:
     """Return the turn that was accepted under this digest, if any."""
-    return _TURNS.first(connection, "WHERE idempotency = ?", (idempotency,))
+    return TURNS.first(connection, "WHERE idempotency = ?", (idempotency,))
 
 
 def repeated(connection: Connection, fingerprint: bytes, since: str) -> TurnRow | None:
     """Return the newest turn with this fingerprint that was accepted since a time, if it is among the last ones."""
-    return _TURNS.first(
+    return TURNS.first(
         connection,
         "WHERE key > (SELECT max(key) FROM turn) - ? AND fingerprint = ? AND created_at >= ? ORDER BY key DESC LIMIT 1",
         (REPEATED_AMONG, fingerprint, since),
@@ -201,7 +201,7 @@ def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
     """Return the agent's turn to continue, if any: the running one, else the first waiting one with all questions
     answered, or with a request to stop. An agent runs one at a time.
     """
-    found = _TURNS.select(
+    found = TURNS.select(
         connection,
         "WHERE agent_id = ? AND ended_at IS NULL AND (status = 'running'"
         " OR (status = 'waiting' AND (cancel_reason IS NOT NULL OR NOT EXISTS (SELECT 1 FROM effect"
@@ -214,7 +214,7 @@ def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
 
 def running(connection: Connection, agent_id: str) -> TurnRow | None:
     """Return the agent's running turn, if any; one that waits for a person does not count."""
-    return _TURNS.first(
+    return TURNS.first(
         connection, "WHERE agent_id = ? AND ended_at IS NULL AND status = 'running' LIMIT 1", (agent_id,)
     )
 

@@ -11,6 +11,11 @@ TURNS_REACH = 500  # newest turns that are read, so that a file with years of th
 WORDS_CHARS = 300  # read of a turn's first message
 NOTED_KEPT = 10_000  # newest noted events …
 NOTED_DAYS = 90  # … and how old they may be
+TRIM_EVERY = 100  # events: so many more may be kept for a time
+# What a group answered is not news to its members: each is shown what it missed with its next question.
+IS_NEWS = (
+    "NOT EXISTS (SELECT 1 FROM group_members AS m WHERE m.group_id = e.details ->> '$.group_id' AND m.agent_id = ?1)"
+)
 LOW, MEDIUM, HIGH = 0, 1, 2  # importance: where there are too many to show, the least important ones are left out
 
 
@@ -95,17 +100,24 @@ def turn(connection: Connection, turn_id: str) -> TurnActivity | None:
 def note(connection: Connection, event: ActivityEvent) -> None:
     """Store an event for all agents, and delete those that are too old or too many."""
     _EVENTS.insert(connection, [event])
-    connection.execute(
-        "DELETE FROM activity_events WHERE timestamp < max(?, coalesce((SELECT timestamp FROM activity_events"
-        " ORDER BY timestamp DESC LIMIT 1 OFFSET ?), ''))",
-        (iso(unix_ms(event.timestamp) - NOTED_DAYS * 86_400_000), NOTED_KEPT - 1),
-    )
+    too_old = iso(unix_ms(event.timestamp) - NOTED_DAYS * 86_400_000)
+    connection.execute("DELETE FROM activity_events WHERE timestamp < ?", (too_old,))
+    if connection.last_insert_rowid() % TRIM_EVERY == 0:  # to find the last one to keep, all are counted
+        connection.execute(
+            "DELETE FROM activity_events WHERE timestamp < (SELECT timestamp FROM activity_events"
+            " ORDER BY timestamp DESC LIMIT 1 OFFSET ?)",
+            (NOTED_KEPT - 1,),
+        )
 
 
-def noted_since(connection: Connection, since: str, *, limit: int) -> list[NotedActivity]:
-    """Return the most important noted events from `since` on, of equal ones the newest; newest first."""
+def noted_since(connection: Connection, agent_id: str, since: str, *, limit: int) -> list[NotedActivity]:
+    """Return the most important noted events from `since` on that are news to an agent, of equal ones the newest;
+    newest first.
+    """
     found = _NOTED.select(
-        connection, "WHERE timestamp >= ? ORDER BY importance DESC, timestamp DESC, e.id DESC LIMIT ?", (since, limit)
+        connection,
+        f"WHERE timestamp >= ?2 AND {IS_NEWS} ORDER BY importance DESC, timestamp DESC, e.id DESC LIMIT ?3",
+        (agent_id, since, limit),
     )
     return sorted(found, key=lambda one: (one.timestamp, one.id), reverse=True)
 

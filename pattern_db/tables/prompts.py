@@ -9,6 +9,7 @@ from typing import Any
 
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
+from pattern_db.tables.activity import IS_NEWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ def beyond(connection: Connection, agent_id: str, before: str, since: str) -> Be
         " WHERE a.agent_id = ?1),"
         " EXISTS (SELECT 1 FROM tasks WHERE agent_id = ?1 AND status IN ('pending', 'in_progress', 'blocked'))"
         " OR EXISTS (SELECT 1 FROM tasks WHERE agent_id IS NULL AND status IN ('pending', 'in_progress', 'blocked')),"
-        " EXISTS (SELECT 1 FROM activity_events WHERE timestamp >= ?4),"
+        f" EXISTS (SELECT 1 FROM activity_events AS e WHERE timestamp >= ?4 AND {IS_NEWS}),"
         " EXISTS (SELECT 1 FROM handoff_notes WHERE to_agent = ?1 AND read_at IS NULL) OR EXISTS (SELECT 1"
         " FROM handoff_notes WHERE to_agent IS NULL AND read_at IS NULL AND from_agent IS NOT ?1)",
         (agent_id, before or "~", CONSTELLATION_OWNER, since),  # '~' is greater than all digits

@@ -61,6 +61,14 @@ async def conversation(*, steps: int = 2, on_disk: bool = True, past: int = 0) -
 
 
 @asynccontextmanager
+async def in_group() -> AsyncIterator[Work]:
+    """A group of one agent that answers."""
+    async with world(steps=2, has_group=True) as bench:
+        texts = cycle(TEXTS)
+        yield partial(_measured, lambda: bench.group_turn(next(texts)))
+
+
+@asynccontextmanager
 async def restarts(*, past: int, has_spoken: bool) -> AsyncIterator[Work]:
     """First turns, each in a process of its own on a file of its own; the agent answered since it got its past, or not
     (then its first turn also makes room in the prompt).
@@ -148,6 +156,7 @@ VARIANTS: dict[str, Callable[[], AbstractAsyncContextManager[Work]]] = {
     "disk": conversation,
     "memory": partial(conversation, on_disk=False),
     "one-step": partial(conversation, steps=1),
+    "group": in_group,
     "1,000": partial(conversation, past=1_000),
     "10,000": partial(conversation, past=10_000),
     "50,000": partial(conversation, past=50_000),
@@ -250,6 +259,13 @@ def measure(*, quick: bool) -> list[Figure]:
         cpu("two-step turn on disk", "disk", most=1.8),
         cpu("two-step turn in memory", "memory", most=0.95),
         cpu("one-step turn on disk", "one-step"),
+        cpu("two-step turn of a group of one agent, on disk", "group"),
+        Figure(
+            name="the same, over the turn of an agent alone",
+            unit="×",
+            values=[quantile(children["group"].series["CPU"], 0.25) / quantile(ours, 0.25)],
+            most=1.3,
+        ),
         cpu("two-step turn on disk, 1,000 messages before", "1,000"),
         cpu("two-step turn on disk, 10,000 messages before", "10,000", most=3.5),
         cpu("two-step turn on disk, 50,000 messages before", "50,000", most=4.0),

@@ -18,6 +18,7 @@ import trio
 from pattern_core.agents import Agent, AgentSpec
 from pattern_core.constellation import Constellation
 from pattern_core.conversation.imports import PastMessage
+from pattern_core.groups.group import MemberSpec
 from pattern_core.limits import IMPORT_MESSAGES_MAX
 from pattern_core.messages import Text, ToolCall
 from pattern_core.models.catalogue import Catalogue
@@ -101,6 +102,13 @@ class World:
         )
         await self.constellation.events.rested(ticket.turn_id, after=seen)
 
+    async def group_turn(self, content: str) -> None:
+        """One message to the group, until its terminal event."""
+        seen = self.constellation.events.latest
+        incoming = IncomingMessage(agent_id="", content=content, sender="user:bench")
+        ticket = await self.constellation.submit_to_group("desk", incoming)
+        await self.constellation.events.rested(ticket.turn_id, after=seen)
+
 
 @asynccontextmanager
 async def world(
@@ -111,11 +119,12 @@ async def world(
     provider: Provider | None = None,
     threads: DatabaseThreads | None = None,
     path: Path | None = None,
+    has_group: bool = False,
 ) -> AsyncIterator[World]:
     """A started constellation on the file at `path` (a temporary one if None), or in memory on the calling thread.
 
     `agents` are made, beside those that the file has. `provider` answers, under the name "script", in the script's
-    place; `threads`, not yet entered, do the work of the file.
+    place; `threads`, not yet entered, do the work of the file. With `has_group` the agents are a group, `desk`.
     """
     with tempfile.TemporaryDirectory(prefix="pattern-bench-") as folder, threads or DatabaseThreads() as threads:
         path = path or Path(folder) / "pattern.db"
@@ -143,6 +152,9 @@ async def world(
             async with trio.open_nursery() as nursery:
                 await nursery.start(constellation.run)
                 made = [await _agent(constellation, f"agent {number}") for number in range(agents)]
+                if has_group:
+                    members = [MemberSpec(one.id) for one in made]
+                    await constellation.groups.create(name="desk", pattern_type="round_robin", members=members)
                 yield World(constellation, made, path)
                 nursery.cancel_scope.cancel()
 

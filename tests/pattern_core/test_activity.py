@@ -93,3 +93,18 @@ async def test_a_groups_answer_is_noted_for_all() -> None:
         await rig.say(world)
         [event] = await noted(world)
         assert event == ("group_answered", "desk: ada answers", 2)
+        await world.agent("eve", config=SHOWN)
+        await world.say("Anything new?", "eve")
+        assert "group answered: desk: ada answers" in note_in(world.provider.requests[-1])
+
+
+async def test_a_groups_answer_is_no_news_to_its_members_and_nothing_of_a_session() -> None:
+    async with running(otherwise=rig.speak) as world:
+        desk = await rig.group(world, "round_robin")
+        await rig.say(world)
+        assert await looked(world, "cleo", 0) is None, "so it costs them no commit"
+        await world.say("Anything new?", "cleo")
+        assert "group answered" not in note_in(world.provider.requests[-1])
+        session = await world.constellation.sessions.create(desk.id)
+        await world.constellation.wait(await rig.submit(world, session_id=session.id))
+        assert len(await noted(world)) == 1

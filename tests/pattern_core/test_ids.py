@@ -20,6 +20,7 @@ from pattern_core.ids import (
     now_text,
     seeded_randomness,
     system_randomness,
+    time_of,
     ulid,
 )
 from pattern_core.testing import START_MS, StoppedClock
@@ -99,6 +100,8 @@ def test_the_earliest_position_of_a_moment_is_below_what_is_given_out_then() -> 
     before = ids.position()
     clock.advance(1)
     assert before < earliest_position(clock.now_ms()) <= ids.position()
+    assert (time_of(ids.position()), time_of(before)) == (clock.now_ms(), clock.now_ms() - 1)
+    assert time_of("") == 0
     assert earliest_position(0) == "0" * POSITION_DIGITS
 
 

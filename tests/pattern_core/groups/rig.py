@@ -112,12 +112,15 @@ async def asked(database: Database) -> list[str]:
 
 @dataclass(frozen=True)
 class Left:
-    """What is left of a group's turns: its answers, what each place was asked, its own events, its state."""
+    """What is left of a group's turns: its answers, what each place was asked, its own events, its state; and all
+    events as they are stored, with ids and times, which are not compared.
+    """
 
     answers: list[tuple[object, ...]]
     asked: list[tuple[object, ...]]
     events: list[tuple[object, ...]]
     state: list[tuple[object, ...]] = field(default_factory=list)
+    log: list[tuple[object, ...]] = field(default_factory=list, compare=False, repr=False)
 
 
 async def left(database: Database) -> Left:
@@ -140,6 +143,7 @@ async def left(database: Database) -> Left:
             " ON t.key = e.turn WHERE t.group_id IS NOT NULL ORDER BY e.seq",
         ),
         state=await database.read(rows, "SELECT count(*) FROM agent_groups WHERE state <> '{}'"),
+        log=await database.read(rows, "SELECT seq, turn, name, data, created_at FROM event ORDER BY seq"),
     )
 
 

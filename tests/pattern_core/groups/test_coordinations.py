@@ -208,7 +208,7 @@ def test_a_member_is_shown_what_the_context_says_of_what_it_missed(
 ) -> None:
     settings, dan = coordination_of("parallel", config, is_new=True), Member("agent_dan", "dan")
     for member, keys in ((ADA, to_ada), (dan, to_dan)):
-        shown = missed([*reversed(LINES)], member, settings)
+        shown = missed(LINES, member, settings)
         assert [line.key for line in shown] == keys
         if settings.context != "summary":
             assert set(shown) <= set(LINES)

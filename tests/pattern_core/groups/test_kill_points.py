@@ -11,11 +11,19 @@ import argparse
 import random
 import sys
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
 
 import pytest
 import trio
+from trio.testing import MockClock
 
+from pattern_core.events import Event
+from pattern_core.groups import group
+from pattern_core.groups.coordination import Coordination, Room
+from pattern_core.groups.coordinations.round_robin import order
+from pattern_db.connection import Connection
 from tests.pattern_core.groups.rig import Left, lived
 
 CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
@@ -54,9 +62,50 @@ async def test_a_group_that_is_killed_after_any_commit_ends_as_if_it_was_not(cas
         assert found == whole, f"killed after commit {kill_at}"
 
 
-async def test_a_run_can_be_repeated() -> None:
-    pattern, config = CASES["supervisor"]
-    assert await lived(MESSAGES, pattern, config) == await lived(MESSAGES, pattern, config)
+@pytest.mark.parametrize("case", CASES)
+def test_two_runs_that_nothing_disturbs_have_the_same_log(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trio._core._run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)  # else trio shuffles ready tasks
+    logs = []
+    for _run in range(2):
+        trio._core._run._r.seed(0)
+        clock = MockClock(autojump_threshold=0.1)  # a thread that works for a moment is waited for
+        found, _commits = trio.run(partial(lived, MESSAGES, *CASES[case], size=5), clock=clock)
+        logs.append(found.log)
+    assert logs[0] == logs[1]
+    assert len(logs[0]) > 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgetful(Coordination):
+    """Takes turns, but stores who was last in a commit of its own, after the answer."""
+
+    LAST: ClassVar[list[str]] = []
+
+    async def run(self, room: Room) -> str:
+        """Ask the next member."""
+        member = order(room.members, next(iter(self.LAST), None), 0)[0]
+        answer = await room.ask(member)
+
+        def store(_connection: Connection) -> tuple[None, list[Event]]:
+            self.LAST[:] = [member.id]
+            return None, []
+
+        run: Any = getattr(room.put, "__self__", None)
+        await run._journal.commit(store)
+        return answer.text
+
+
+async def test_a_cursor_that_is_stored_after_the_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "COORDINATIONS", {"forgetful": Forgetful})
+
+    async def left_by(*kills: int) -> tuple[Left, int]:
+        Forgetful.LAST.clear()
+        return await lived(MESSAGES, "forgetful", {}, kills=kills)
+
+    whole, commits = await left_by()
+    assert (await left_by())[0] == whole
+    wrong = [kill_at for kill_at in range(1, commits + 1) if (await left_by(kill_at))[0] != whole]
+    assert wrong
 
 
 async def many(points: int, seed: int) -> None:

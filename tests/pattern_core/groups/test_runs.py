@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.budgets.budget import Budget
@@ -24,7 +25,6 @@ from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import Answer, Paced, calls, says
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.send_message import send_message
-from pattern_core.turns.admission import IncomingMessage
 from pattern_db.connection import Connection
 from pattern_db.journal import turns
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
@@ -62,6 +62,24 @@ async def test_members_answer_in_turn_and_see_what_they_missed() -> None:
         assert (failed.status, failed.error and failed.error["code"]) == ("failed", "no_member")
 
 
+async def test_a_member_that_answered_last_is_shown_what_others_answered_before() -> None:
+    gate = trio.Event()
+
+    def answer(request: ModelRequest) -> ModelReply | Paced:
+        reply = speak(request)
+        return Paced(answer=reply, gate=gate) if request.system[0] == "ada" else reply
+
+    stages = [{"name": "both", "agents": ["ada", "bob"], "mode": "all"}, {"name": "ada"}]
+    async with running(otherwise=answer) as world:
+        await group(world, "pipeline", {"stages": stages, "context": "shared"}, names=NAMES[:2])
+        turn = await submit(world)
+        await trio.testing.wait_all_tasks_blocked()
+        gate.set()
+        await world.constellation.wait(turn)
+        shown = world.provider.requests[-1].messages[-1].text
+        assert "Said since you last spoke:\nbob: bob answers\n" in shown
+
+
 async def test_a_message_is_accepted_once_and_a_busy_group_follows_the_policy() -> None:
     gate = trio.Event()
     async with running([Paced(answer=says("first"), gate=gate)], otherwise=speak) as world:
@@ -95,19 +113,32 @@ async def test_a_cancelled_group_turn_ends_with_its_members_turns() -> None:
         assert not await world.constellation.cancel(turn)
 
 
-async def test_a_request_to_stop_that_comes_before_a_turn_is_registered_is_not_missed() -> None:
-    incoming = IncomingMessage(agent_id="", content="Is it time?", sender=USER)
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_a_request_to_stop_that_comes_as_soon_as_a_turn_is_known_is_not_missed(is_busy: bool) -> None:
     async with running(otherwise=speak) as world:
         await group(world, "round_robin")
-        runs = world.constellation._runs  # no other way leads between the two moments
-        turn, accept, wake = runs.accepting("desk", incoming)
-        await world.database.write(accept)
-        [(key,)] = await world.database.read(rows, "SELECT key FROM turn WHERE group_id IS NOT NULL")
-        assert isinstance(key, int)
-        assert await world.database.write(turns.request_cancel, key, "user")
-        wake()  # with the turn as it was accepted
+        stopped = []
+
+        async def stop(turn: str) -> None:
+            stopped.append(turn)
+            assert await world.constellation.cancel(turn)
+
+        async with trio.open_nursery() as nursery:
+            if is_busy:
+                await submit(world)
+
+            async def watch() -> None:
+                async for event in world.constellation.events.subscribe(after=world.constellation.events.latest):
+                    if event.name == "turn.queued" and "group_id" in event.data:
+                        await stop(str(event.turn_id))
+                        return
+
+            nursery.start_soon(watch)
+            await trio.testing.wait_all_tasks_blocked()
+            turn = await submit(world)
+        assert stopped == [turn]
         assert (await world.constellation.wait(turn)).status == "cancelled"
-        assert world.provider.asked == 0
+        assert await world.database.read(rows, "SELECT count(*) FROM turn WHERE ended_at IS NULL") == [(0,)]
 
 
 async def test_what_a_drain_interrupts_is_finished_by_the_next_start() -> None:
@@ -167,6 +198,7 @@ async def test_messages_that_wait_at_a_restart_are_answered_in_order() -> None:
         async with running(otherwise=speak, database=database) as world:
             views = [await world.constellation.wait(turn) for turn in waiting]
             assert [view.messages[-1].content for view in views] == ["ada answers", "bob answers", "cleo answers"]
+            await trio.testing.wait_all_tasks_blocked()
             assert world.constellation.is_idle
 
 

@@ -122,6 +122,9 @@ def test_a_key_stands_for_one_message(db: Connection, changes: dict[str, Any]) -
     accept(db, incoming)
     with pytest.raises(IdempotencyMismatch, match="use a new key"):
         accept(db, replace(incoming, **changes), "turn_2")
+    same, other = arrival(incoming, agent("ada")).turn, arrival(HELLO, agent("ada")).turn
+    assert admission.replayed(db, same) == Ticket(turn_id="turn_1", is_replay=True)
+    assert admission.replayed(db, other) is None
 
 
 @pytest.mark.parametrize("changes", [{"agent_id": "agent_bob"}, {"sender": "user:usr_eve"}, {"idempotency_key": "k2"}])

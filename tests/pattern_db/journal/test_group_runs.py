@@ -21,7 +21,7 @@ GROUP = "group_desk"
 def run(db: Connection) -> int:
     """The key of a group's accepted turn."""
     groups.create(db, GroupRow(GROUP, "desk", "parallel", NOW, NOW))
-    return group_runs.accept(db, NewTurn(GROUP, "turn_g", "user:usr_root", 7, NOW), '{"content": "Tea?"}')
+    return group_runs.accept(db, NewTurn(GROUP, "turn_g", "user:usr_root", 7, NOW), '{"content": "Tea?"}').key
 
 
 def test_a_turn_is_an_agents_or_a_groups(db: Connection, run: int, make_turn: MakeTurn) -> None:
@@ -38,11 +38,11 @@ def test_a_turn_is_an_agents_or_a_groups(db: Connection, run: int, make_turn: Ma
 
 
 def test_runs_are_taken_in_order(db: Connection, run: int) -> None:
-    later = group_runs.accept(db, NewTurn(GROUP, "turn_h", "user:usr_root", 8, LATER), '{"content": "Now?"}')
+    later = group_runs.accept(db, NewTurn(GROUP, "turn_h", "user:usr_root", 8, LATER), '{"content": "Now?"}').key
     found = group_runs.first_open(db, GROUP)
     assert found == (turns.by_key(db, run), RunRow(run, '{"content": "Tea?"}'))
     assert group_runs.count_open(db, GROUP) == 2
-    group_runs.start(db, run, '{"name": "desk"}')
+    group_runs.start(db, run, Started("1", 1, NOW, None), '{"name": "desk"}')
     group_runs.set_answer(db, run, "Yes.")
     assert group_runs.get(db, run) == RunRow(run, '{"content": "Tea?"}', '{"name": "desk"}', "Yes.")
     for key in (run, later):

@@ -10,6 +10,7 @@ from pattern_db.tables.activity import (
     LOW,
     NOTED_DAYS,
     NOTED_KEPT,
+    TRIM_EVERY,
     TURNS_REACH,
     WORDS_CHARS,
     ActivityEvent,
@@ -45,12 +46,12 @@ def test_noted_events_come_newest_first(db: Connection) -> None:
     note(db, "old", "2026-11-20T00:00:00.000Z")
     note(db, "one", NOW, "agt_bob")
     note(db, "two", LATER)
-    found = activity.noted_since(db, NOW, limit=10)
+    found = activity.noted_since(db, "agt_bob", NOW, limit=10)
     assert [(one.id, one.agent_name, one.details) for one in found] == [
         ("two", None, {"summary": "x"}),
         ("one", "bob", {"summary": "x"}),
     ]
-    assert len(activity.noted_since(db, NOW, limit=1)) == 1
+    assert len(activity.noted_since(db, "agt_bob", NOW, limit=1)) == 1
     assert activity.noted(db, "one") == found[1]
     assert activity.noted(db, "none") is None
 
@@ -58,10 +59,10 @@ def test_noted_events_come_newest_first(db: Connection) -> None:
 def test_the_most_important_events_are_shown_and_old_ones_deleted(db: Connection) -> None:
     for event_id, importance in (("a", HIGH), ("b", LOW), ("c", LOW), ("d", HIGH)):
         activity.note(db, ActivityEvent(event_id, NOW, "agt_bob", "noted", {}, importance))
-    assert [one.id for one in activity.noted_since(db, NOW, limit=3)] == ["d", "c", "a"]
+    assert [one.id for one in activity.noted_since(db, "agt_bob", NOW, limit=3)] == ["d", "c", "a"]
     later = iso(unix_ms(NOW) + NOTED_DAYS * 86_400_000 + 1)
     activity.note(db, ActivityEvent("e", later, None, "noted", {}))
-    assert [one.id for one in activity.noted_since(db, NOW, limit=9)] == ["e"]
+    assert [one.id for one in activity.noted_since(db, "agt_bob", NOW, limit=9)] == ["e"]
 
 
 def test_events_are_bounded_by_their_number(db: Connection) -> None:
@@ -71,6 +72,9 @@ def test_events_are_bounded_by_their_number(db: Connection) -> None:
         " SELECT 'n' || i, strftime('%Y-%m-%dT%H:%M:%fZ', ? + i, 'unixepoch'), NULL, 'noted', '{}', 1 FROM n",
         (NOTED_KEPT, start // 1000),
     )
-    activity.note(db, ActivityEvent("last", iso(start + (NOTED_KEPT + 5) * 1000), None, "noted", {}))
-    [(count,)] = db.execute("SELECT count(*) FROM activity_events").fetchall()
-    assert count == NOTED_KEPT
+    counts: list[int] = []
+    for number in range(TRIM_EVERY):
+        activity.note(db, ActivityEvent(f"e{number}", iso(start + (NOTED_KEPT + number) * 1000), None, "noted", {}))
+        counts.append(db.execute("SELECT count(*) FROM activity_events").get)
+    assert min(counts) == NOTED_KEPT
+    assert max(counts) <= NOTED_KEPT + TRIM_EVERY
