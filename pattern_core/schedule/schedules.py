@@ -21,7 +21,7 @@ from pattern_core.events import Draft, Event, append
 from pattern_core.groups.group import Group, Groups
 from pattern_core.groups.runs import Accept
 from pattern_core.runtime import Meters
-from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, plan_of
+from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, plan_of, seen_of
 from pattern_core.timers import Timers
 from pattern_core.timing import DAY_MS, moments
 from pattern_core.turns.admission import IncomingMessage
@@ -199,7 +199,7 @@ class Schedules:
         if upcoming is None and store is schedules.create:
             raise InvalidInput("it would never be due; give a time in the future, or another rule")
         changes = await self._changes(row, plan, int(row.seen.get("turn", 0)))
-        work.store(store, replace(row, seen=row.seen or {"turn": changes.turn, "at": now_ms, "blocks": changes.blocks}))
+        work.store(store, replace(row, seen=row.seen or seen_of(changes, now_ms)))
         if row.status is ScheduleStatus.ACTIVE:
             self._await_next(row, plan, upcoming, work)
         else:
@@ -216,7 +216,8 @@ class Schedules:
 
     async def _changes(self, row: ScheduleRow, plan: SchedulePlan, since: int) -> schedules.Changes:
         labels = [one.label for one in plan.when if one.label is not None]
-        return await self._storage.database.read(schedules.changes, row, since, labels, self._storage.now())
+        names = [one.folder for one in plan.when if one.folder is not None]
+        return await self._storage.database.read(schedules.changes, row, since, labels, names, self._storage.now())
 
     def block_changed(self, block: BlockRow, work: UnitOfWork) -> None:
         """Have groups that watch a block work soon, in the transaction that changes it."""
@@ -278,8 +279,7 @@ class Schedules:
                 if not reasons:
                     self._note(row, nominal, OccurrenceStatus.SKIPPED, work, reason="no condition holds")
                     return
-                seen = {"turn": found.turn, "at": now_ms, "blocks": found.blocks}
-                work.store(schedules.set_seen, row.id, seen)
+                work.store(schedules.set_seen, row.id, seen_of(found, now_ms))
             await self._send(row, nominal, work, reasons=reasons)
         except PatternError as error:  # such as an archived agent
             self._note(row, nominal, OccurrenceStatus.SKIPPED, work, reason=error.message)
