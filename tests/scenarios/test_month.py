@@ -91,8 +91,10 @@ async def month(count: int, kills: int, seed: int) -> Month:
                 jumps_ms = [10 * DAY_MS]
             newest_ms = max(newest_ms, *accumulate(jumps_ms, initial=clock.now_ms()))
             kill_at = chance.randint(1, max(2, count // 30)) if done.killed < kills else 0
-            options = {"seed": chance.getrandbits(30), "jumps_ms": jumps_ms, "limits": LIMITS}
-            done.killed += not (await live(database, clock, kill_at=kill_at, **options))[0]
+            survived, _ = await live(
+                database, clock, kill_at=kill_at, seed=chance.getrandbits(30), jumps_ms=jumps_ms, limits=LIMITS
+            )
+            done.killed += not survived
             done.lives += 1
         await live(database, clock, kill_at=0, seed=1, jumps_ms=[newest_ms - clock.now_ms()], limits=LIMITS)
         await _check(database, clock.now_ms(), done)
@@ -101,9 +103,9 @@ async def month(count: int, kills: int, seed: int) -> Month:
 
 async def _fill(database: Database, clock: StoppedClock, chance: random.Random, count: int) -> None:
     async with running(otherwise=speak, clock=clock, database=database, limits=LIMITS) as one:
+        agents = [await one.agent(f"a{number}") for number in range(count // PER_AGENT + 1)]
         for number in range(count):
-            if number % PER_AGENT == 0:
-                agent = await one.agent(f"a{number // PER_AGENT}")
+            agent = agents[number // PER_AGENT]
             if number % 2:
                 await one.constellation.schedules.create(
                     name=f"s{number}", target=agent, message="Look around.", plan=plan(chance)
