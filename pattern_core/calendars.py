@@ -175,11 +175,6 @@ class Calendar:
             await self._await_next(row, [*({**known, nominal: state}.values())], unit)
         return occurrence_of(row, state)
 
-    async def resume(self) -> int:
-        """Let all reminders be due again: in a restored copy they are not. Return how many events have one."""
-        found = [row for row, due_at in await self.all() if row.reminder_minutes is not None and due_at is None]
-        return len([due_at for _, due_at in [await self.update(row.id, {}) for row in found] if due_at is not None])
-
     async def export(self) -> str:
         """Return the calendar as iCalendar (RFC 5545), with all that was imported."""
         rows = [row for row, _ in await self.all()]

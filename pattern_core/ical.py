@@ -1,9 +1,9 @@
 """The calendar as iCalendar: read so that nothing is lost, and written back.
 
 What is understood becomes fields of an event and of its changed occurrences. Each component is kept as text,
-too; an export changes in it what differs and leaves the rest, such as attendees and unknown properties.
+too; an export changes in it what differs and leaves the rest, such as attendees and alarms.
 
-Source: RFC 5545; 3.8.4.4 for changed occurrences, 3.8.6.3 for alarms.
+Source: RFC 5545; 3.8.4.4 for changed occurrences.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any, TypeAlias
 
 from pattern_core.errors import InvalidInput
@@ -29,7 +29,7 @@ SKIPPED_MAX = 100  # that are named
 UNTITLED = "(no title)"
 TEXTS = {"SUMMARY": "title", "DESCRIPTION": "description", "LOCATION": "location"}
 _TIMES = ("starts_at", "ends_at", "zone", "all_day", "rrule", "exdates", "rdates")
-UNDERSTOOD = (*TEXTS.values(), *_TIMES, "reminder_minutes")
+UNDERSTOOD = (*TEXTS.values(), *_TIMES)
 ZONES_FROM = "1970-01-01"  # from when an export defines time zones, if no event begins later
 _NOTHING = CalendarEventRow("", "", "", "", "")
 
@@ -148,7 +148,6 @@ def _fields(part: Component, default_zone: str) -> dict[str, Any]:
         "rrule": part["RRULE"].to_ical().decode() if "RRULE" in part else None,
         "exdates": list(_dates(part, "EXDATE")),
         "rdates": list(_dates(part, "RDATE")),
-        "reminder_minutes": next((minutes for _, minutes in _alarms(part)), None),
     }
 
 
@@ -163,17 +162,6 @@ def _dates(part: Component, name: str) -> Iterator[str]:
         for each in one.dts:
             at = each.dt[0] if isinstance(each.dt, tuple) else each.dt  # a period counts as its beginning
             yield at.isoformat()
-
-
-def _alarms(part: Component) -> Iterator[tuple[Component, int]]:
-    """Yield the alarms that are reminders, each with its minutes before the beginning."""
-    for alarm in part.subcomponents:
-        if alarm.name == "VALARM" and str(alarm.get("ACTION", "")).upper() == "DISPLAY" and "TRIGGER" in alarm:
-            before = alarm["TRIGGER"].dt
-            if isinstance(before, timedelta) and alarm["TRIGGER"].params.get("RELATED") != "END":
-                minutes, rest = divmod(-before, timedelta(minutes=1))
-                if minutes >= 0 and not rest:
-                    yield alarm, minutes
 
 
 def _text(part: Component) -> str:
@@ -262,7 +250,7 @@ def _part(row: CalendarEventRow, content: str | None) -> tuple[Component, Calend
 
 def _put(part: Component, before: CalendarEventRow, row: CalendarEventRow) -> None:
     """Change in a component what differs from what it says."""
-    from icalendar import Alarm, vRecur
+    from icalendar import vRecur
 
     for key, name in TEXTS.items():
         if getattr(row, name) != getattr(before, name):
@@ -280,14 +268,6 @@ def _put(part: Component, before: CalendarEventRow, row: CalendarEventRow) -> No
         for key, times in (("EXDATE", row.exdates), ("RDATE", row.rdates)):
             if times:
                 part.add(key, [_at(row, one) for one in times])
-    if row.reminder_minutes != before.reminder_minutes:
-        part.subcomponents = [one for one in part.subcomponents if one not in [alarm for alarm, _ in _alarms(part)]]
-        if row.reminder_minutes is not None:
-            alarm = Alarm()
-            alarm.add("ACTION", "DISPLAY")
-            alarm.add("DESCRIPTION", row.title)
-            alarm.add("TRIGGER", timedelta(minutes=-row.reminder_minutes))
-            part.add_component(alarm)
 
 
 def _at(row: CalendarEventRow, moment: str) -> date | datetime:

@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
+from cronsim import CronSim, CronSimError
 from dateutil.rrule import rrule, rrulestr
 from pydantic import Field
 
@@ -24,7 +25,7 @@ from pattern_core.errors import InvalidInput
 EVERY_MIN_S = 60
 TEXT_CHARS_MAX = 500
 COUNT_MAX = 10_000
-DAYS_MAX = 40 * 366  # in which a cron expression must match: a 29th of February on a Monday comes every 28 years
+CRON_FIELDS = 5
 DAY = timedelta(days=1)
 DAY_MS = 24 * 3600 * 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,15 +34,6 @@ _FREQUENCIES = ("YEARLY", "MONTHLY", *_UNITS)
 _PARTS = (
     *("FREQ", "UNTIL", "COUNT", "INTERVAL", "BYSECOND", "BYMINUTE", "BYHOUR", "BYDAY", "BYMONTHDAY", "BYYEARDAY"),
     *("BYWEEKNO", "BYMONTH", "BYSETPOS", "WKST"),
-)
-_MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
-_WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"]
-_FIELDS = (  # name, least, greatest, names of its values
-    ("minute", 0, 59, ()),
-    ("hour", 0, 23, ()),
-    ("day of the month", 1, 31, ()),
-    ("month", 1, 12, ("", *_MONTHS)),
-    ("day of the week", 0, 7, tuple(_WEEKDAYS)),
 )
 _SHORT = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *"}
 _SHORT["@yearly"] = "0 0 1 1 *"
@@ -139,54 +131,14 @@ def _ordered(local: Iterable[datetime], zone: tzinfo) -> Iterator[datetime]:
 
 
 def _cron(text: str, after: datetime) -> Iterator[datetime]:
-    """Yield the local times from `after` on that match a cron expression."""
-    parts = _SHORT.get(text.strip().lower(), text).split()
-    if len(parts) != len(_FIELDS):
-        raise InvalidInput(f"`cron` has {len(parts)} fields instead of 5; write for example `30 7 * * MON-FRI`")
-    minutes, hours, days, months, weekdays = (_field(part, *known) for part, known in zip(parts, _FIELDS, strict=True))
-    weekdays = {day % 7 for day in weekdays}
-    is_either = not parts[2].startswith("*") and not parts[4].startswith("*")
-
-    def matches(day: datetime) -> bool:
-        by_day, by_weekday = day.day in days, day.isoweekday() % 7 in weekdays
-        return day.month in months and (by_day or by_weekday if is_either else by_day and by_weekday)
-
-    times = [timedelta(hours=hour, minutes=minute) for hour in sorted(hours) for minute in sorted(minutes)]
-
-    def found() -> Iterator[datetime]:
-        day = after.replace(hour=0, minute=0, second=0, microsecond=0)
-        idle = 0
-        while idle < DAYS_MAX:
-            idle += 1
-            if matches(day):
-                idle = 0
-                yield from (day + time for time in times)
-            day += DAY
-
-    return found()
-
-
-def _field(text: str, name: str, least: int, greatest: int, names: tuple[str, ...]) -> set[int]:
-    """Return the values of one field of a cron expression: `*`, numbers, names, ranges and steps."""
-
-    def number(word: str) -> int:
-        value = names.index(word.upper()) if word.upper() in names and word else int(word) if word.isdecimal() else -1
-        if not least <= value <= greatest:
-            raise InvalidInput(f"`cron`: {word!r} is not a valid {name}; write numbers from {least} to {greatest}")
-        return value
-
-    found: set[int] = set()
-    for part in text.split(","):
-        span, slash, step = part.partition("/")
-        low, dash, high = span.partition("-")
-        first = least if span == "*" else number(low)
-        last = number(high) if dash else greatest if slash or span == "*" else first
-        if slash and not (step.isdecimal() and 0 < int(step) <= greatest):
-            raise InvalidInput(f"`cron`: {part!r} has no step; write for example */15")
-        if last < first:
-            raise InvalidInput(f"`cron`: {part!r} ends before it begins; write the smaller {name} first")
-        found.update(range(first, last + 1, int(step) if slash else 1))
-    return found
+    """Return the local times later than `after` that match a cron expression."""
+    text = _SHORT.get(text.strip().lower(), text)
+    try:
+        if len(text.split()) != CRON_FIELDS:  # the library knows one with seconds, too
+            raise CronSimError(f"it has {len(text.split())} fields instead of {CRON_FIELDS}")
+        return CronSim(text, after)
+    except CronSimError as error:
+        raise InvalidInput(f"`cron` cannot be read: {error}; write for example `30 7 * * MON-FRI`") from None
 
 
 def _recurring(text: str, first: datetime, after: datetime, zone: tzinfo) -> Iterator[datetime]:
@@ -209,14 +161,14 @@ def _recurring(text: str, first: datetime, after: datetime, zone: tzinfo) -> Ite
     unit = _UNITS.get(parts["FREQ"])
     if unit is not None and "COUNT" not in parts:  # begin near the time of interest
         step = unit * int(parts.get("INTERVAL", 1))
-        first += max((after - first) // step - 1, 0) * step
+        first += max((after - first) // step, 0) * step
     elif "COUNT" not in parts:
         if not parts.keys() & {"BYWEEKNO", "BYYEARDAY", "BYMONTHDAY", "BYDAY"}:  # what the beginning says, as RFC 5545
             parts |= {"BYMONTHDAY": str(first.day)}
             parts |= {"BYMONTH": str(first.month)} if parts["FREQ"] == "YEARLY" and "BYMONTH" not in parts else {}
         months = int(parts.get("INTERVAL", 1)) * (12 if parts["FREQ"] == "YEARLY" else 1)
         passed = 12 * (after.year - first.year) + after.month - first.month
-        if (skipped := (passed // months - 1) * months) > 0:
+        if (skipped := passed // months * months) > 0:
             year, month = divmod(12 * first.year + first.month - 1 + skipped, 12)
             first = first.replace(year=year, month=month + 1, day=1)
     # The calendar repeats after 400 years. dateutil ends with the year 9999: near that a rule that never matches ends

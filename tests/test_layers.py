@@ -46,7 +46,7 @@ RULES = (
         ),
         "HTTP clients",
     ),
-    Rule(("dateutil",), ("pattern_core/timing.py",), "one file knows when a rule is due"),
+    Rule(("dateutil", "cronsim"), ("pattern_core/timing.py",), "one file knows when a rule is due"),
     Rule(("icalendar",), ("pattern_core/ical.py",), "one file knows the format of calendars"),
     Rule(("pint",), ("pattern_core/calculator.py",), "one file knows the units"),
     Rule(("argon2", "jwt"), ("pattern_server/credentials.py",), "one file knows passwords and signatures"),

@@ -14,21 +14,32 @@ from pydantic import Field, TypeAdapter
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import earliest_position
 from pattern_core.patterns import matching_lines
+from pattern_core.search import RELEVANT_MIN, Mode, SearchRequest, search
 from pattern_core.timing import Timing, moments, zone_of
 from pattern_core.validation import names_in, read
-from pattern_db.columns import Json
+from pattern_db.columns import Json, iso
 from pattern_db.database import Database
+from pattern_db.enums import Role, SearchKind
 from pattern_db.tables import schedules
 from pattern_db.tables.schedules import Changes, ScheduleRow
 
 MESSAGES_READ_MAX = 200  # newest messages in which a pattern is looked for
 LATE_MS = 60_000  # an occurrence that is later than this was missed
 LISTED_MAX = 100  # missed occurrences that get a row each; what is older shares one
+RESULTS_READ_MAX = 100  # of a search
 EXCERPT_CHARS = 200  # of the line that matches a pattern
 
 Missed = Literal["skip", "last", "all", "ask"]
-Kind = Literal["inbox", "block", "task", "elapsed", "activity", "pattern", "threshold"]
-_NEEDS = {"block": "label", "elapsed": "seconds", "pattern": "pattern", "threshold": "metric"}
+Kind = Literal["inbox", "block", "task", "file", "search", "elapsed", "activity", "pattern", "threshold"]
+_BY_ITSELF = frozenset(("schedule_id", "event_id", "task_id"))  # in the metadata of messages that no one wrote
+_NEEDS = {
+    "block": "label",
+    "file": "folder",
+    "search": "query",
+    "elapsed": "seconds",
+    "pattern": "pattern",
+    "threshold": "metric",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +51,8 @@ class ScheduleCondition:
     | `inbox` | the agent or group got a message |
     | `block` | another changed the block `label` |
     | `task` | a task of its or of the constellation became due, or another changed it |
+    | `file` | a file of the `folder` (by name or id) was added, changed or removed, by anyone |
+    | `search` | a search for `query`, by words, finds `count` new messages of people and agents, or files |
     | `elapsed` | `seconds` have passed |
     | `activity` | people and agents sent `count` messages in the constellation |
     | `pattern` | a message matches the regular expression `pattern` |
@@ -50,6 +63,8 @@ class ScheduleCondition:
     name: str | None = None
     priority: Literal["low", "medium", "high", "critical"] | None = None
     label: str | None = None
+    folder: str | None = None
+    query: str | None = None
     seconds: Annotated[float, Field(gt=0)] | None = None
     pattern: str | None = None
     metric: Literal["tokens", "failed", "messages"] | None = None
@@ -103,11 +118,12 @@ async def holding(plan: SchedulePlan, found: Changes, row: ScheduleRow, now_ms: 
     """
     since_ms = int(row.seen.get("at", 0))
     known_blocks: Mapping[str, int] = row.seen.get("blocks", {})
+    known_folders: Mapping[str, str] = row.seen.get("folders", {})
     reasons = list[str]()
     for one in plan.when if now_ms - since_ms >= plan.cooldown_s * 1000 else ():
         words = ""
         amount = {"tokens": found.tokens, "failed": found.failed, "messages": found.messages}.get(one.metric or "", 0)
-        label = one.label or ""
+        label, name = one.label or "", one.folder or ""
         match one.kind:
             case "inbox":
                 words = f"new messages: {found.inbox}" if found.inbox >= one.count else ""
@@ -115,6 +131,11 @@ async def holding(plan: SchedulePlan, found: Changes, row: ScheduleRow, now_ms: 
                 words = f"the block {label} changed" if found.blocks[label] > known_blocks.get(label, 0) else ""
             case "task":
                 words = f"tasks that are due or changed: {found.tasks}" if found.tasks >= one.count else ""
+            case "file":
+                words = f"files in {one.folder} changed" if found.folders[name] != known_folders.get(name) else ""
+            case "search":
+                count = await _count_new(one.query or "", row, since_ms, database)
+                words = f"new results for {one.query}: {count}" if count >= one.count else ""
             case "elapsed":
                 passed_s = (now_ms - since_ms) / 1000
                 words = f"{passed_s:.0f} seconds have passed" if passed_s >= (one.seconds or 0) else ""
@@ -132,6 +153,29 @@ async def holding(plan: SchedulePlan, found: Changes, row: ScheduleRow, now_ms: 
             rank = f" ({one.priority})" if one.priority else ""
             reasons.append(f"{one.name}{rank}: {words}" if one.name else f"{words}{rank}")
     return reasons
+
+
+def seen_of(found: Changes, now_ms: int) -> dict[str, Json]:
+    """Return what the conditions compare with after the schedule fired, or was created."""
+    return {"turn": found.turn, "at": now_ms, "blocks": dict(found.blocks), "folders": dict(found.folders)}
+
+
+async def _count_new(query: str, row: ScheduleRow, since_ms: int, database: Database) -> int:
+    """Return how many messages and files a query finds by words that are newer; at most `RESULTS_READ_MAX`."""
+    request = SearchRequest(
+        query=query,
+        kinds=(SearchKind.MESSAGE, SearchKind.FILE),
+        roles=[Role.USER],
+        since=iso(since_ms + 1),
+        mode=Mode.WORDS,
+        limit=RESULTS_READ_MAX,
+    )
+    count = 0
+    for hit in (await search(database, request)).hits:
+        about = hit.metadata if isinstance(hit.metadata, dict) else {}
+        is_own = not _BY_ITSELF.isdisjoint(about) or about.get("group_id", "") == row.group_id
+        count += hit.score >= RELEVANT_MIN and not is_own
+    return count
 
 
 def plan_of(stored: Mapping[str, Json], *, is_new: bool = False) -> SchedulePlan:

@@ -18,8 +18,7 @@ from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import Event
 from pattern_core.occurrences import CalendarOccurrence, reminders
 from pattern_core.schedule.plan import SchedulePlan, chosen
-from pattern_core.schedule.schedules import Accepting
-from pattern_core.turns.admission import IncomingMessage
+from pattern_core.schedule.schedules import Accepting, send
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import marked
 from pattern_db.columns import iso, unix_ms
@@ -74,32 +73,20 @@ class Reminders:
         if row.agent_id is None:
             work.store(calendars.note_reminder, self._decided(one, OccurrenceStatus.FIRED))
             return
-        incoming = IncomingMessage(
-            agent_id=row.agent_id,
-            content=message_of(row, one),
-            sender="system",
-            source=SOURCE,
-            source_metadata=about,
-            policy="enqueue",
-        )
+
+        def note(connection: Connection, turn_id: str, error: PatternError | None) -> list[Event]:
+            fired = self._decided(one, OccurrenceStatus.FIRED, turn_id=turn_id)
+            calendars.note_reminder(connection, fired if error is None else self._refused(one, error))
+            return []
+
         try:
-            turn_id, accept, wake = self._accepting(await self._roster.awake(row.agent_id), incoming)
+            agent, content = await self._roster.awake(row.agent_id), message_of(row, one)
+            send(self._accepting, agent, work, content=content, sender="system", source=SOURCE, about=about, note=note)
         except PatternError as error:  # such as an archived agent
-            work.store(calendars.note_reminder, self._decided(one, OccurrenceStatus.SKIPPED, reason=error.message))
-            return
-        fired = self._decided(one, OccurrenceStatus.FIRED, turn_id=turn_id)
+            work.store(calendars.note_reminder, self._refused(one, error))
 
-        def store(connection: Connection) -> list[Event]:
-            events, decided = list[Event](), fired
-            try:
-                _, events = accept(connection)
-            except PatternError as error:  # too many messages wait
-                decided = self._decided(one, OccurrenceStatus.SKIPPED, reason=error.message)
-            calendars.note_reminder(connection, decided)
-            return events
-
-        work.store_and_tell(store)
-        work.when_settled(lambda committed: wake() if committed else None)
+    def _refused(self, one: CalendarOccurrence, error: PatternError) -> EventOccurrenceRow:
+        return self._decided(one, OccurrenceStatus.SKIPPED, reason=error.message)
 
     def _decided(self, one: CalendarOccurrence, reminder: OccurrenceStatus, **more: Any) -> EventOccurrenceRow:
         now, own_id, at = self._storage.now(), self._storage.ids.new("occ"), one.nominal_at

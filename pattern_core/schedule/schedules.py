@@ -21,7 +21,7 @@ from pattern_core.events import Draft, Event, append
 from pattern_core.groups.group import Group, Groups
 from pattern_core.groups.runs import Accept
 from pattern_core.runtime import Meters
-from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, plan_of
+from pattern_core.schedule.plan import SchedulePlan, chosen, due_of, holding, is_quiet, jitter_ms, plan_of, seen_of
 from pattern_core.timers import Timers
 from pattern_core.timing import DAY_MS, moments
 from pattern_core.turns.admission import IncomingMessage
@@ -199,7 +199,7 @@ class Schedules:
         if upcoming is None and store is schedules.create:
             raise InvalidInput("it would never be due; give a time in the future, or another rule")
         changes = await self._changes(row, plan, int(row.seen.get("turn", 0)))
-        work.store(store, replace(row, seen=row.seen or {"turn": changes.turn, "at": now_ms, "blocks": changes.blocks}))
+        work.store(store, replace(row, seen=row.seen or seen_of(changes, now_ms)))
         if row.status is ScheduleStatus.ACTIVE:
             self._await_next(row, plan, upcoming, work)
         else:
@@ -216,7 +216,8 @@ class Schedules:
 
     async def _changes(self, row: ScheduleRow, plan: SchedulePlan, since: int) -> schedules.Changes:
         labels = [one.label for one in plan.when if one.label is not None]
-        return await self._storage.database.read(schedules.changes, row, since, labels, self._storage.now())
+        names = [one.folder for one in plan.when if one.folder is not None]
+        return await self._storage.database.read(schedules.changes, row, since, labels, names, self._storage.now())
 
     def block_changed(self, block: BlockRow, work: UnitOfWork) -> None:
         """Have groups that watch a block work soon, in the transaction that changes it."""
@@ -278,8 +279,7 @@ class Schedules:
                 if not reasons:
                     self._note(row, nominal, OccurrenceStatus.SKIPPED, work, reason="no condition holds")
                     return
-                seen = {"turn": found.turn, "at": now_ms, "blocks": found.blocks}
-                work.store(schedules.set_seen, row.id, seen)
+                work.store(schedules.set_seen, row.id, seen_of(found, now_ms))
             await self._send(row, nominal, work, reasons=reasons)
         except PatternError as error:  # such as an archived agent
             self._note(row, nominal, OccurrenceStatus.SKIPPED, work, reason=error.message)
@@ -293,43 +293,31 @@ class Schedules:
             target = await self._groups.get(row.group_id)
         else:
             target = await self._roster.awake(row.agent_id or "")
-        content = "\n\n".join([row.message, *(["Why now: " + "; ".join(reasons)] if reasons else [])])
         about = {"schedule_id": row.id, "schedule": row.name, "nominal_at": iso(nominal)}
-        incoming = IncomingMessage(
-            agent_id=target.id,
-            content=content,
+        fired = decided = OccurrenceRow(row.id, iso(nominal), OccurrenceStatus.FIRED, self._storage.now())
+
+        def note(connection: Connection, turn_id: str, error: PatternError | None) -> list[Event]:
+            if error is not None and strict:
+                raise error
+            nonlocal decided
+            decided = replace(fired, turn_id=turn_id)
+            if error is not None:
+                decided = replace(fired, status=OccurrenceStatus.SKIPPED, reason=error.message)
+            schedules.note_occurrence(connection, decided)
+            event = Draft("schedule.fired", {**about, "turn_id": turn_id})
+            return [] if error else append(connection, None, [event], created_at=fired.at)
+
+        turn_id = send(
+            self.accepting,
+            target,
+            work,
+            content="\n\n".join([row.message, *(["Why now: " + "; ".join(reasons)] if reasons else [])]),
             sender=HEARTBEAT if row.plan.get("when") else SYSTEM,
             source=SOURCE,
-            source_metadata=about,
-            policy="enqueue",
+            about=about,
+            note=note,
         )
-        turn_id, accept, wake = self.accepting(target, incoming)
-        occurrence = fired = OccurrenceRow(
-            row.id, iso(nominal), OccurrenceStatus.FIRED, self._storage.now(), turn_id=turn_id
-        )
-
-        def store(connection: Connection) -> list[Event]:
-            nonlocal occurrence
-            occurrence, events = fired, list[Event]()
-            try:
-                _, events = accept(connection)
-            except PatternError as error:  # too many messages wait
-                if strict:
-                    raise
-                occurrence = replace(fired, status=OccurrenceStatus.SKIPPED, turn_id=None, reason=error.message)
-            schedules.note_occurrence(connection, occurrence)
-            if occurrence.turn_id is not None:
-                fired_event = Draft("schedule.fired", {**about, "turn_id": turn_id})
-                events = [*events, *append(connection, None, [fired_event], created_at=fired.at)]
-            return events
-
-        def settled(committed: bool) -> None:
-            if committed:
-                self._meters.occurred(occurrence.status, 1)
-                wake()
-
-        work.store_and_tell(store)
-        work.when_settled(settled)
+        work.when_settled(lambda committed: self._meters.occurred(decided.status, 1) if committed else None)
         return turn_id
 
     def _note(self, row: ScheduleRow, nominal: int, status: OccurrenceStatus, work: UnitOfWork, **more: Any) -> None:
@@ -364,6 +352,42 @@ class Schedules:
             reason="no person agreed to run it",
         )
         work.store(_note_if_there, row)
+
+
+def send(
+    accepting: Accepting,
+    target: Agent | Group,
+    work: UnitOfWork,
+    *,
+    content: str,
+    sender: str,
+    source: str,
+    about: Mapping[str, object],
+    note: Callable[[Connection, str, PatternError | None], list[Event]],
+) -> str:
+    """Have a message that no one wrote accepted with `work`; return the id of its turn.
+
+    `note` stores what follows from that in the same transaction, and returns its events. It is given the id of the
+    turn, and the error if too many messages wait for the target.
+
+    Raises:
+        PatternError: the target cannot be sent a message.
+    """
+    incoming = IncomingMessage(
+        agent_id=target.id, content=content, sender=sender, source=source, source_metadata=about, policy="enqueue"
+    )
+    turn_id, accept, wake = accepting(target, incoming)
+
+    def store(connection: Connection) -> list[Event]:
+        try:
+            _, events = accept(connection)
+        except PatternError as error:
+            return note(connection, turn_id, error)
+        return [*events, *note(connection, turn_id, None)]
+
+    work.store_and_tell(store)
+    work.when_settled(lambda committed: wake() if committed else None)
+    return turn_id
 
 
 def _note_if_there(connection: Connection, row: OccurrenceRow) -> None:

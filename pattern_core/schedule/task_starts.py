@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pattern_core.agents import Roster
 from pattern_core.errors import PatternError
 from pattern_core.events import Event
-from pattern_core.schedule.schedules import Accepting
+from pattern_core.schedule.schedules import Accepting, send
 from pattern_core.tasks import CHANGED, Task, event_data
-from pattern_core.turns.admission import IncomingMessage
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import TaskStatus
@@ -42,32 +41,20 @@ class TaskStarts:
         if task.agent_id is None:  # the agent was deleted, and the task is the constellation's
             return
         work.event(CHANGED, event_data(task))
+
+        def note(connection: Connection, _turn_id: str, error: PatternError | None) -> list[Event]:
+            if error is None:
+                self._change(connection, task, status=TaskStatus.IN_PROGRESS, started_at=self._storage.now())
+            else:
+                self._block(connection, task, error)
+            return []
+
+        about = {"task_id": task.id, "title": task.title, "scheduled_at": task.scheduled_at}
         try:
-            agent = await self._roster.awake(task.agent_id)
-            incoming = IncomingMessage(
-                agent_id=agent.id,
-                content=message_of(task),
-                sender=SENDER,
-                source=SOURCE,
-                source_metadata={"task_id": task.id, "title": task.title, "scheduled_at": task.scheduled_at},
-                policy="enqueue",
-            )
-            _, accept, wake = self._accepting(agent, incoming)
+            agent, content = await self._roster.awake(task.agent_id), message_of(task)
+            send(self._accepting, agent, work, content=content, sender=SENDER, source=SOURCE, about=about, note=note)
         except PatternError as error:  # such as an archived agent
             work.store(self._block, task, error)
-            return
-
-        def store(connection: Connection) -> list[Event]:
-            try:
-                _, events = accept(connection)
-            except PatternError as error:  # too many messages wait
-                self._block(connection, task, error)
-                return []
-            self._change(connection, task, status=TaskStatus.IN_PROGRESS, started_at=self._storage.now())
-            return events
-
-        work.store_and_tell(store)
-        work.when_settled(lambda committed: wake() if committed else None)
 
     def _block(self, connection: Connection, task: Task, error: PatternError) -> None:
         reason = f"its agent could not be started: {error.message}"

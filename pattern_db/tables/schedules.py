@@ -52,8 +52,8 @@ class OccurrenceRow:
 
 class Changes(NamedTuple):
     """What happened since a turn with some key: the newest key, how many messages there were, how many of them to the
-    target of a schedule, tokens, failed turns, the newest change of each named block by another than its target, and
-    how many open tasks became due since it fired, or were changed by another.
+    target of a schedule, tokens, failed turns, the newest change of each named block by another than its target, what
+    the files of each named folder are now, and how many open tasks became due since it fired, or another changed.
     """
 
     turn: int
@@ -62,6 +62,7 @@ class Changes(NamedTuple):
     tokens: int
     failed: int
     blocks: Mapping[str, int]
+    folders: Mapping[str, str]
     tasks: int
 
 
@@ -166,8 +167,11 @@ def occurrences(
     )
 
 
-def changes(connection: Connection, row: ScheduleRow, since: int, labels: Sequence[str], now: str) -> Changes:
-    """Return what happened since the turn with the key `since`, for the conditions of a schedule.
+def changes(
+    connection: Connection, row: ScheduleRow, since: int, labels: Sequence[str], names: Sequence[str], now: str
+) -> Changes:
+    """Return what happened since the turn with the key `since`, for the conditions of a schedule on blocks with these
+    `labels` and folders with these `names` (or ids).
 
     What the system asked for does not count, nor do changes of a block by the schedule's own agent, or in turns for
     its own group.
@@ -191,6 +195,14 @@ def changes(connection: Connection, row: ScheduleRow, since: int, labels: Sequen
             " OR b.id IN (SELECT block_id FROM shared_block_agents WHERE agent_id = ?2))",
             (label, owner, CONSTELLATION_OWNER),
         ).get
+    folders: dict[str, str] = {}
+    for name in names:
+        folders[name] = connection.execute(  # a file that cannot be read is tried again and again
+            "SELECT count(*) || ' ' || coalesce(sum(CAST(1000 * unixepoch(f.indexed_at, 'subsec') AS INTEGER)), 0)"
+            " FROM folders AS o JOIN folder_files AS f ON f.folder_id = o.id JOIN file_index AS i ON i.file_id = f.id"
+            " WHERE ?1 IN (o.id, o.name) AND i.status = 'indexed'",
+            (name,),
+        ).get
     tasks: int = connection.execute(
         "WITH own (id) AS (SELECT ?1 UNION SELECT agent_id FROM group_members WHERE group_id = ?1)"
         " SELECT count(*) FROM tasks WHERE status NOT IN ('completed', 'cancelled')"
@@ -198,7 +210,7 @@ def changes(connection: Connection, row: ScheduleRow, since: int, labels: Sequen
         " OR (updated_at > ?2 AND changed_by NOT IN (SELECT 'agent:' || id FROM own UNION SELECT 'system')))",
         (owner, iso(row.seen.get("at", 0)), now),
     ).get
-    return Changes(*counts, blocks, tasks)
+    return Changes(*counts, blocks, folders, tasks)
 
 
 def said_since(connection: Connection, position: str, newest: int) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Any
 import click
 import trio
 
-from pattern_server.cli.client import Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, yes_option
 from pattern_server.cli.names import AGENT, EVENT
 from pattern_server.cli.output import DONE, SKIPPED, Output, when
@@ -117,13 +116,6 @@ async def export(home: Home, output: Output, target: Path) -> None:
     text = await home.text("calendar", "export")
     await trio.to_thread.run_sync(target.write_bytes, text.encode())
     output.result({"file": str(target), "bytes": len(text.encode())}, f"Wrote {target}.")
-
-
-@calendar.add("resume")
-async def resume(home: Home, output: Output) -> None:
-    """Let a restored copy remind again; it does not by itself, as the original may still run."""
-    found: Json = await home.call("POST", "calendar", "resume")
-    output.result(found, f"{found['resumed']} events remind again.")
 
 
 def _below(event: str, occurrence: str | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from tests.bench import dialogues, embeddings, flow, latency, locomo, memory, search, server, turns
+from tests.bench import dialogues, due, embeddings, flow, latency, locomo, memory, search, server, turns
 from tests.bench.report import Figure, machine, table
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -27,6 +27,7 @@ baseline, which was measured in the same rounds, says more."""
 SUITES: dict[str, Callable[[], list[Figure]]] = {
     "turns": partial(turns.measure, quick=False),
     "server": partial(server.measure, quick=False),
+    "due": due.measure,
     "flow": flow.measure,
     "cancel": latency.cancels,
     "first-token": partial(trio.run, latency.first_token),

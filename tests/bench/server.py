@@ -110,12 +110,12 @@ async def _requests(rounds: int) -> list[Figure]:
             for kinds, settle_s in ((reads, 0.0), (messages, SETTLE_S)):
                 for number in range(WARM + rounds):
                     for name, request in kinds.items():
-                        before = _cpu_s(server)
+                        before = cpu_s(server)
                         for _ in range(PER_ROUND):
                             (await request(client)).raise_for_status()
                         await trio.sleep(settle_s)
                         if number >= WARM:
-                            spent[name].append((_cpu_s(server) - before) * 1_000 / PER_ROUND)
+                            spent[name].append((cpu_s(server) - before) * 1_000 / PER_ROUND)
     health = quantile(spent["GET /healthz"], 0.25)
     return [
         Figure(name=f"{name}: CPU", unit="ms", values=values, share=0.25, most=most.get(name), baseline=health)
@@ -199,7 +199,7 @@ async def _get_ms(client: httpx2.AsyncClient, name: str) -> float:
     return (time.perf_counter() - began) * 1_000
 
 
-def _cpu_s(server: Server) -> float:
+def cpu_s(server: Server) -> float:
     """CPU seconds of all threads of the server, by the clock that Linux has for each process."""
     return time.clock_gettime(~server.pid << 3 | 2)
 

@@ -76,11 +76,9 @@ async def test_what_comes_in_goes_out_as_it_was() -> None:
     async with scheduled() as here:
         calendar = here.running.constellation.calendar
         assert await taken(here, file(MOVED, REVIEW, CANCELLED)) == (1, 0, [])
-        [(row, due_at)] = await calendar.all()
-        assert (row.title, row.zone, row.rrule, row.reminder_minutes) == (
-            "Review, weekly", "Europe/Berlin", "FREQ=WEEKLY;BYDAY=MO", 15)  # fmt: skip
+        [(row, _)] = await calendar.all()
+        assert (row.title, row.zone, row.rrule) == ("Review, weekly", "Europe/Berlin", "FREQ=WEEKLY;BYDAY=MO")
         assert (row.starts_at, row.ends_at) == ("2026-01-05T08:00:00.000Z", "2026-01-05T09:00:00.000Z")
-        assert due_at == "2026-01-05T07:45:00.000Z"
         found = await calendar.between("2026-01-01", "2026-02-20", 99)
         assert [(one.local, one.title) for one in found] == [
             ("2026-01-05T09:00", "Review, weekly"),
@@ -104,10 +102,17 @@ async def test_changes_are_written_and_the_rest_is_kept() -> None:
         await taken(here, file(REVIEW, MOVED))
         await calendar.change("Review, weekly", "2026-02-02T09:00", {"starts_at": "2026-02-04T14:00"})
         await calendar.change("Review, weekly", "2026-02-16T09:00", {"status": EventOccurrenceStatus.CANCELLED})
-        await calendar.update("Review, weekly", {"title": "Look back", "reminder_minutes": None})
+        await calendar.update("Review, weekly", {"title": "Look back"})
         whole, moved, cancelled = parts(await calendar.export())
-        assert "SUMMARY:Look back\r\n" in whole and "TRIGGER:-PT15M" not in whole
-        for kept in ("X-VENDOR;X-P=1:any", "GEO:nowhere", "TRIGGER:-PT5M", "RDATE;VALUE=PERIOD", 'CN="Lovelace, Ada"'):
+        assert "SUMMARY:Look back\r\n" in whole
+        for kept in (
+            "X-VENDOR;X-P=1:any",
+            "GEO:nowhere",
+            "TRIGGER:-PT5M",
+            "TRIGGER:-PT15M",
+            "RDATE;VALUE=PERIOD",
+            'CN="Lovelace, Ada"',
+        ):
             assert kept in whole
         for kept in ("X-ROOM:12", "SUMMARY:Review at Bob's", "DTSTART;TZID=Europe/Berlin:20260204T140000"):
             assert kept in moved
@@ -193,7 +198,7 @@ async def test_importing_again_keeps_what_the_file_does_not_know() -> None:
         calendar = here.running.constellation.calendar
         own, _ = await calendar.create({"title": "Own", "starts_at": "2026-01-02T10:00", "reminder_minutes": 5})
         await taken(here, file(REVIEW))
-        await calendar.update("Review, weekly", {"agent_id": await here.ada()})
+        await calendar.update("Review, weekly", {"agent_id": await here.ada(), "reminder_minutes": 15})
         await here.pass_time(6 * 24 * 3600)
         written = await calendar.export()
         assert await taken(here, written) == (0, 2, [])
@@ -212,8 +217,7 @@ TEXTS = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_
 
 @given(title=TEXTS, description=TEXTS, days=st.integers(0, 500), minutes=st.integers(0, 1439), is_day=st.booleans(),
        zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo"]),
-       rrule=st.sampled_from([None, "FREQ=DAILY;COUNT=9", "FREQ=MONTHLY;BYDAY=-1FR", "FREQ=YEARLY"]),
-       reminder=st.none() | st.integers(0, 9_999))  # fmt: skip
+       rrule=st.sampled_from([None, "FREQ=DAILY;COUNT=9", "FREQ=MONTHLY;BYDAY=-1FR", "FREQ=YEARLY"]))  # fmt: skip
 def test_an_event_of_our_own_comes_back(
     title: str,
     description: str,
@@ -222,13 +226,12 @@ def test_an_event_of_our_own_comes_back(
     is_day: bool,
     zone: str,
     rrule: str | None,
-    reminder: int | None,
 ) -> None:
     now = "2026-01-01T00:00:00.000Z"
     start = datetime(2026, 1, 1) + timedelta(days=days, minutes=minutes)
     fields = {"title": " ".join(title.split()), "description": description, "starts_at": start.isoformat(),
               "zone": zone, "ends_at": (start + timedelta(hours=3)).isoformat(), "all_day": is_day, "rrule": rrule,
-              "exdates": [(start + timedelta(days=1)).isoformat()], "reminder_minutes": reminder}  # fmt: skip
+              "exdates": [(start + timedelta(days=1)).isoformat()]}  # fmt: skip
     row = event_of(CalendarEventRow("evt_1", "", "", now, now), fields)
     [found], skipped = read(write([row], [], {}), None)
     assert skipped == [] and found.uid == "evt_1"
@@ -241,7 +244,6 @@ def test_an_event_of_our_own_comes_back(
         "all_day",
         "rrule",
         "exdates",
-        "reminder_minutes",
     ):
         expected = "UTC" if name == "zone" and is_day else getattr(row, name)
         if not (is_day and name in ("starts_at", "ends_at", "exdates")):

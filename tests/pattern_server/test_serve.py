@@ -440,7 +440,7 @@ async def test_a_parked_constellation_is_woken_for_a_reminder(alone: Path) -> No
         assert (one["reminder"], turn["messages"][-1]["content"]) == ("fired", "Yes?")
 
 
-async def test_a_restored_copy_reminds_of_nothing_until_it_is_resumed(alone: Path) -> None:
+async def test_a_restored_copy_reminds_of_nothing_until_the_event_is_changed(alone: Path) -> None:
     async with running(config_for(alone, bootstrap_token=GIVEN)) as ready, client_of(ready.url, GIVEN) as client:
         await made(client)
         body = {"title": "Tea", "starts_at": "2999-01-01T10:00", "reminder_minutes": 0}
@@ -448,9 +448,8 @@ async def test_a_restored_copy_reminds_of_nothing_until_it_is_resumed(alone: Pat
         file = (await client.post("/constellations/home/backup")).json()["path"]
         await client.post("/constellations/restore", json={"file": file, "name": "copy"})
         assert (await client.get("/constellations/copy/calendar/events/Tea")).json()["reminder_at"] is None
-        assert (await client.post("/constellations/copy/calendar/resume")).json() == {"resumed": 1}
-        found = (await client.get("/constellations/copy/calendar/events/Tea")).json()
-        assert found["reminder_at"] == "2999-01-01T10:00:00.000Z"
+        found = await client.patch("/constellations/copy/calendar/events/Tea", json={"location": "Home"})
+        assert found.json()["reminder_at"] == "2999-01-01T10:00:00.000Z"
 
 
 async def test_a_command_without_a_server_starts_nothing_that_is_due(alone: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, get_type_hints
 
 from fastapi import Query, Request, Response
-from pydantic import BaseModel
 
 from pattern_core.calendars import CalendarEvent, CalendarImport, EventOccurrence, place_of
 from pattern_core.errors import InvalidInput
@@ -67,12 +66,6 @@ class OccurrenceUpdateRequest(RequestModel):
     notes: str | None = None
 
 
-class ResumedReminders(BaseModel):
-    """How many events remind again."""
-
-    resumed: int
-
-
 _DEFAULTS = {"zone": "UTC", "all_day": False, "exdates": (), "rdates": (), "missed": "last"}
 
 
@@ -126,15 +119,6 @@ async def import_file(
     except UnicodeDecodeError:
         raise InvalidInput("the file is not UTF-8; export it again as iCalendar") from None
     return await home.constellation.calendar.import_text(text, zone)
-
-
-@router.post("/resume")
-async def resume(home: ToWrite) -> ResumedReminders:
-    """Resume reminders.
-
-    A restored copy of a constellation reminds of nothing until this is called: the original may still run.
-    """
-    return ResumedReminders(resumed=await home.constellation.calendar.resume())
 
 
 @router.get("/events", response_model=page_of(EVENT))

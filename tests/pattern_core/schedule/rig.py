@@ -73,13 +73,17 @@ async def found(database: Database, name: str = "daily") -> list[tuple[object, .
 
 async def turns_of(database: Database) -> int:
     """How many turns the system asked for, without those that repeat a failed one."""
-    [(count,)] = await database.read(
+    return len(await turn_ids(database))
+
+
+async def turn_ids(database: Database) -> list[str]:
+    """The turns that the system asked for, without those that repeat a failed one."""
+    found = await database.read(
         rows,
-        "SELECT count(*) FROM turn AS t WHERE sender LIKE 'system%' AND NOT EXISTS (SELECT 1 FROM messages AS m"
+        "SELECT id FROM turn AS t WHERE sender LIKE 'system%' AND NOT EXISTS (SELECT 1 FROM messages AS m"
         " WHERE m.agent_id = t.agent_id AND m.position = t.batch_id AND m.source_metadata ->> '$.redelivery' > 0)",
     )
-    assert isinstance(count, int)
-    return count
+    return [str(turn_id) for (turn_id,) in found]
 
 
 @asynccontextmanager

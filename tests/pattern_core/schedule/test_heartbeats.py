@@ -90,6 +90,51 @@ async def test_a_block_that_another_changed_fires_it() -> None:
         assert await reasons(here) == ["the block plan changed"]
 
 
+async def test_a_file_that_is_added_changed_or_removed_fires_it() -> None:
+    async with scheduled() as here:
+        folders = here.running.constellation.folders
+        for name in ("notes", "other"):
+            await folders.create(name, embedding_model="none")
+        await folders.put_file("notes", "plan.md", b"one")
+        await here.schedule({**EVERY, "when": [{"kind": "file", "folder": "notes"}, {"kind": "file", "folder": "no"}]})
+        await here.pass_time(HOUR_S)
+        await folders.put_file("other", "plan.md", b"one")
+        await here.pass_time(HOUR_S)
+        await folders.put_file("notes", "plan.md", b"two")
+        await here.pass_time(HOUR_S)
+        await folders.put_file("notes", "more.md", b"more")
+        await here.pass_time(HOUR_S)
+        await folders.delete_file("notes", "more.md")
+        await here.pass_time(HOUR_S)
+        await here.pass_time(HOUR_S)
+        assert [one[1] for one in await here.found()] == ["skipped", "skipped", "fired", "fired", "fired", "skipped"]
+        assert await reasons(here) == ["files in notes changed"] * 3
+        assert len(here.running.provider.requests) == 3
+
+
+async def test_a_new_search_result_fires_it_but_no_message_of_a_schedule() -> None:
+    async with scheduled() as here:
+        folders = here.running.constellation.folders
+        await folders.create("notes", embedding_model="none")
+        await here.running.say("Where is the boat?")
+        await here.schedule({**EVERY, "when": [{"kind": "search", "query": "boat"}]})
+        await here.schedule({"at": "2026-01-01T03:30"}, name="other")
+        await here.running.constellation.schedules.update("other", {"message": "Clean the boat."})
+        await here.pass_time(HOUR_S)
+        await here.running.say("The train is late.")
+        await here.pass_time(HOUR_S)
+        await here.running.say("Someone sold the boat.")
+        await here.pass_time(HOUR_S)
+        for _ in range(2):
+            await here.pass_time(HOUR_S / 2)
+        await folders.put_file("notes", "harbour.md", b"A new boat arrived.")
+        for _ in range(2):
+            await here.pass_time(HOUR_S)
+        assert [one[1] for one in await here.found()] == [
+            "skipped", "skipped", "fired", "skipped", "fired", "skipped"]  # fmt: skip
+        assert await reasons(here) == ["new results for boat: 1", "", "new results for boat: 1"]
+
+
 async def test_a_task_that_is_due_or_that_another_changed_fires_it() -> None:
     async with scheduled() as here:
         ada, tasks = await here.running.constellation.roster.get("ada"), here.running.constellation.tasks
@@ -127,6 +172,6 @@ async def test_a_pattern_that_cannot_be_matched_is_visible() -> None:
 
 
 def test_a_condition_without_what_it_needs() -> None:
-    for kind in ("block", "elapsed", "pattern", "threshold"):
+    for kind in ("block", "file", "search", "elapsed", "pattern", "threshold"):
         with pytest.raises(Exception, match=f"kind {kind} needs"):
             ScheduleCondition(kind=kind).check()

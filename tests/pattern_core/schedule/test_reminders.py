@@ -1,18 +1,8 @@
-"""Reminders; killed after each of their commits, and over weeks with a clock that jumps: each exactly once, or visibly
-missed; none early.
-
-`python -m tests.pattern_core.schedule.test_reminders --events 1000 --kills 200 --seed 7` is the long run.
-"""
+"""Reminders, on time and missed, and killed after each of their commits: each exactly once."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import random
-import sys
-from functools import partial
-from itertools import takewhile
-from operator import ge
 from typing import Any
 
 import pytest
@@ -20,13 +10,11 @@ import trio
 import trio.testing
 
 from pattern_core.limits import Limits
-from pattern_core.occurrences import nominal_times
 from pattern_core.testing import StoppedClock
-from pattern_db.columns import iso, unix_ms
 from pattern_db.database import Database
 from pattern_db.enums import AgentStatus, EventOccurrenceStatus
 from pattern_db.tables import timers
-from tests.pattern_core.schedule.rig import HOUR_S, START_MS, scheduled, speak, turns_of
+from tests.pattern_core.schedule.rig import HOUR_S, scheduled, speak, turns_of
 from tests.pattern_core.schedule.test_kill_points import live, turns_that_ended
 from tests.pattern_core.test_calendars import DAY_S, DENTIST, of
 from tests.support import in_memory, rows, running
@@ -197,73 +185,3 @@ async def test_a_kill_after_any_commit_repeats_and_loses_nothing(policy: str, ag
     assert commits >= 1
     for kill_at in range(1, commits + 1):
         assert (await lived(kill_at))[0] == whole, f"killed after commit {kill_at}"
-
-
-async def many(count: int, kills: int, seed: int, days: int) -> int:
-    """Run events over virtual weeks with kills and jumps of the clock; return how many reminders were decided."""
-    chance, clock = random.Random(seed), StoppedClock()
-    async with in_memory() as database:
-        async with running(otherwise=speak, clock=clock, database=database) as one:
-            agents = [await one.agent(f"a{number}") for number in range(count // 50 + 1)]
-            for number in range(count):
-                await one.constellation.calendar.create(
-                    {
-                        "title": f"e{number}",
-                        "starts_at": f"2026-01-01T{chance.randint(3, 23):02}:{chance.randint(0, 59):02}",
-                        "zone": chance.choice(["UTC", "Europe/Berlin", "America/New_York"]),
-                        "rrule": chance.choice(
-                            [None, "FREQ=DAILY", "FREQ=WEEKLY;BYDAY=MO,TH", "FREQ=HOURLY;INTERVAL=7"]
-                        ),
-                        "reminder_minutes": chance.choice([0, 5, 90]),
-                        "missed": chance.choice(["all", "last", "skip"]),
-                        "agent_id": chance.choice([None, agents[number // 50].id]),
-                    }
-                )
-        killed, end_ms = 0, START_MS + days * 24 * HOUR_MS
-        while clock.now_ms() < end_ms or killed < kills:
-            jump_h = chance.choice([1, 1, 2, 6, 6, -1, 240 if chance.random() < 0.02 else 3])
-            clock.advance(jump_h * HOUR_MS)
-            kill_at = chance.randint(1, 30) if killed < kills else 0
-            survived, _ = await live(database, clock, kill_at=kill_at, seed=chance.getrandbits(30))
-            killed += not survived
-        await live(database, clock, kill_at=0, seed=1)
-        return await check(database, clock.now_ms())
-
-
-async def check(database: Database, now_ms: int) -> int:
-    """Each occurrence until now was decided once; each reminder that fired has one event, and its agent one turn."""
-    total = fired = 0
-    async with running(otherwise=speak, clock=StoppedClock(), database=database, seed=9) as one:
-        events = [row for row, _ in await one.constellation.calendar.all()]
-    for row in events:
-        lead_ms = (row.reminder_minutes or 0) * 60_000
-        wanted = takewhile(partial(ge, now_ms + lead_ms), nominal_times(row, 0))
-        found = await database.read(
-            rows,
-            "SELECT nominal_at, reminder, reminded_at, (SELECT count(*) FROM turn WHERE id = o.turn_id),"
-            " (SELECT count(*) FROM event WHERE name = 'calendar.reminder' AND data ->> 'event_id' = event_id"
-            " AND data ->> 'nominal_at' = nominal_at) FROM event_occurrences AS o WHERE event_id = ?"
-            " ORDER BY nominal_at",
-            row.id,
-        )
-        assert [one[0] for one in found] == [iso(at) for at in wanted], f"{row.title}: one is lost or repeated"
-        for nominal_at, reminder, at, turns, people in found:
-            assert unix_ms(str(nominal_at)) - lead_ms <= unix_ms(str(at)), f"{row.title}: early"
-            assert people == (reminder == "fired") and turns == (reminder == "fired" and row.agent_id is not None)
-            assert row.missed != "all" or reminder == "fired" or len(found) > 10
-            fired += int(reminder == "fired" and row.agent_id is not None)
-        total += len(found)
-    assert fired == await turns_of(database)
-    return total
-
-
-async def test_weeks_of_kills_and_clock_jumps() -> None:
-    assert await many(30, 20, 1, 21) > 500
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("events", 1000), ("kills", 200), ("seed", 1), ("days", 30)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    given = parser.parse_args()
-    sys.stdout.write(f"{trio.run(many, given.events, given.kills, given.seed, given.days)} reminders, each once\n")

@@ -80,7 +80,7 @@ async def test_the_schedule_follows_the_group() -> None:
     [
         ({"check_interval": 1}, "at least 60"),
         ({"intervention_agent": "zoe"}, "not a member of the group"),
-        ({"cron": "61 * * * *"}, "not a valid minute"),
+        ({"cron": "61 * * * *"}, "Bad minute"),
         ({"triggers": [{"kind": "block"}]}, "needs `label`"),
         ({"triggers": [{"condition": {"type": "custom"}}]}, "kind"),
     ],

@@ -74,8 +74,10 @@ def test_what_the_system_asked_for_is_no_change(db: Connection, make_turn: MakeT
     make_turn("turn_2", sender="system")
     make_turn("turn_3")
     newest = make_turn("turn_4", agent="bob", sender="agent:agt_ada")
-    assert schedules.changes(db, DAILY, before, ["none"], LATER) == Changes(newest, 2, 1, 0, 0, {"none": 0}, 0)
-    assert schedules.changes(db, DAILY, newest, [], LATER) == Changes(newest, 0, 0, 0, 0, {}, 0)
+    assert schedules.changes(db, DAILY, before, ["none"], ["none"], LATER) == Changes(
+        newest, 2, 1, 0, 0, {"none": 0}, {"none": "0 0"}, 0
+    )
+    assert schedules.changes(db, DAILY, newest, [], [], LATER) == Changes(newest, 0, 0, 0, 0, {}, {}, 0)
     assert schedules.said_since(db, "0", 9) == []
 
 
