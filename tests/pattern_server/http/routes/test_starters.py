@@ -58,7 +58,7 @@ def names_of(name: str) -> dict[str, set[str]]:
     """The names in a starter's file."""
     starter = starter_of(name)
     kinds = {"agents": starter.agents, "groups": starter.groups, "schedules": starter.schedules}
-    named = {kind: {one.name for one in given} for kind, given in kinds.items()}  # type: ignore[attr-defined]
+    named = {kind: {one.name for one in given} for kind, given in kinds.items()}  # type: ignore[attr-defined]  # each has a name
     return {**named, "memory": {block.label for block in starter.memory}}
 
 
