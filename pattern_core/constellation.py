@@ -105,7 +105,6 @@ class Constellation:
     """
 
     id: str
-    name: str
     database: Database
     models: ModelClient
     tools: ToolRegistry

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,18 +80,22 @@ class Constellations:
         """Return the id of a constellation that the caller has used; of another one, what it was called."""
         return self._reached.get((principal, id_or_name), id_or_name)
 
-    async def create(self, principal: Principal, name: str) -> Registered:
-        """Create an empty constellation.
+    async def create(
+        self, principal: Principal, name: str, fill: Callable[[Constellation], Awaitable[None]] | None = None
+    ) -> Registered:
+        """Create a constellation: empty, or with what `fill` creates in it. If that fails or the process dies, there is
+        none.
 
         Raises:
             InvalidInput: the name is invalid.
             Conflict: the caller already has one of that name.
             StorageFailed: the disk is full or failed.
+            Exception: what `fill` raises, or `use`.
         """
         await self._check_free(principal, name)
         constellation_id = self._files.new_id()
         await self._files.create(constellation_id)
-        return await self._register(principal, constellation_id, name)
+        return await self._register(principal, constellation_id, name, fill)
 
     async def restore(self, principal: Principal, copy: Path, name: str, *, migrate: bool = False) -> Registered:
         """Create a constellation from a backup, by its path on this machine; existing data stays unchanged.
@@ -120,7 +124,13 @@ class Constellations:
         ):
             raise Conflict(f"you already have a constellation named {name!r}; choose another name")
 
-    async def _register(self, principal: Principal, constellation_id: str, name: str) -> Registered:
+    async def _register(
+        self,
+        principal: Principal,
+        constellation_id: str,
+        name: str,
+        fill: Callable[[Constellation], Awaitable[None]] | None = None,
+    ) -> Registered:
         now = now_text(self._clock)
         row = Registered(
             id=constellation_id,
@@ -131,10 +141,15 @@ class Constellations:
             last_accessed_at=now,
         )
         try:
-            await self._accounts.register(row)
+            async with AsyncExitStack() as stack:
+                if fill is not None:
+                    await fill(await stack.enter_async_context(self._supervisor.use(constellation_id)))
+                # Last: until then no name and no start reaches its files. Awake, so that its timers are not missed.
+                await self._accounts.register(row)
         except BaseException:
             with trio.CancelScope(shield=True):
-                await self._files.remove(constellation_id)
+                async with self._supervisor.aside(constellation_id):
+                    await self._files.remove(constellation_id)
             raise
         finally:
             self._reached = {}

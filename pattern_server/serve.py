@@ -292,11 +292,9 @@ async def _run_constellation(
     # Half of all code, needed by the first constellation: imported in a thread, so that no request waits.
     core = await trio.to_thread.run_sync(import_module, "pattern_core.constellation")
     builtin = await trio.to_thread.run_sync(import_module, "pattern_core.tools.builtin")
-    row = await registry.read(constellations.find, constellation_id)
-    async with open_database(row.id) as database:
+    async with open_database(constellation_id) as database:
         constellation: Constellation = core.Constellation(
-            id=row.id,
-            name=row.name,
+            id=constellation_id,
             database=database,
             models=models,
             tools=ToolRegistry(builtin.BUILTIN, runtime.tools),
@@ -308,14 +306,13 @@ async def _run_constellation(
                 started(constellation)
                 # Later than that, because no request waits for it, and a full disk here is not a reason to stop.
                 with suppress(DatabaseError):
-                    await registry.write(constellations.touch, row.id, now_text(runtime.clock))
+                    await registry.write(constellations.touch, constellation_id, now_text(runtime.clock))
         finally:
             # A process that is killed leaves a log behind the file, and the next start opens that.
             with trio.CancelScope(shield=True), suppress(DatabaseError):
                 due_at = await database.read(outbox.first_due)
-                if due_at != row.next_due_at:
-                    await registry.write(constellations.set_next_due, row.id, due_at)
-                wakeups.set(row.id, due_at)
+                await registry.write(constellations.set_next_due, constellation_id, due_at)
+                wakeups.set(constellation_id, due_at)
 
 
 def _next_due(supervisor: Supervisor[Constellation], wakeups: Wakeups) -> int | None:

@@ -145,9 +145,7 @@ async def running(
         providers: dict[str, Provider] = {one.name: one for one in (provider, *others)}
         retry = retry or RetryPolicy(attempts_max=1)
         models = ModelClient(providers, retry, limits.turn, runtime.randomness, catalogue=catalogue)
-        constellation = Constellation(
-            id="cst_test", name="test", database=database, models=models, tools=registry, runtime=runtime
-        )
+        constellation = Constellation(id="cst_test", database=database, models=models, tools=registry, runtime=runtime)
         async with trio.open_nursery() as nursery:
             await nursery.start(constellation.run)
             yield Running(

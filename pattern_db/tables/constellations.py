@@ -79,8 +79,11 @@ def touch(connection: Connection, constellation_id: str, last_accessed_at: str) 
 
 
 def set_next_due(connection: Connection, constellation_id: str, next_due_at: str | None) -> None:
-    """Remember when it has something to do; nothing happens if it is gone."""
-    connection.execute("UPDATE constellations SET next_due_at = ? WHERE id = ?", (next_due_at, constellation_id))
+    """Remember when it has something to do; nothing happens if it is gone, or if that is known."""
+    connection.execute(
+        "UPDATE constellations SET next_due_at = ?1 WHERE id = ?2 AND next_due_at IS NOT ?1",
+        (next_due_at, constellation_id),
+    )
 
 
 def dues(connection: Connection) -> dict[str, str]:

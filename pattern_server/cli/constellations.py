@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import click
 
+from pattern_core.errors import InvalidInput
 from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import PlainGroup, connected, creating, yes_option
 from pattern_server.cli.names import CONSTELLATION
@@ -14,16 +18,37 @@ COLUMNS = ("name", "id", "created=created_at?")
 constellation = PlainGroup("constellation", help="Constellations: sets of agents, each in its own database file.")
 
 
-@constellation.add("create", "home", runs=creating)
+@constellation.add("create", "home --from support", runs=creating)
 @click.argument("name")
-async def create(api: Api, output: Output, name: str) -> None:
-    """Create an empty constellation called NAME."""
-    made = await api.call("POST", "constellations", body={"name": name})
+@click.option(
+    "--from",
+    "starter",
+    help="What it begins with: minimal, pair, research or support, or a file of yours, such as mine.toml.",
+)
+async def create(api: Api, output: Output, name: str, starter: str | None) -> None:
+    """Create a constellation called NAME, empty or from a starter: agents with memory, groups and schedules."""
+    body: Json = {"name": name}
+    if starter is not None:
+        body["from"] = _read(Path(starter)) if starter.endswith(".toml") else starter
+    made = await api.call("POST", "constellations", body=body)
     output.result(
         made,
         f"Created the constellation {made['name']} ({made['id']}).",
-        f"Next: pattern agent create NAME -c {made['name']}",
+        f"Next: pattern agent {'create NAME' if starter is None else 'list'} -c {made['name']}",
     )
+
+
+def _read(file: Path) -> Json:
+    """Return the starter in a file.
+
+    Raises:
+        InvalidInput: it is not TOML.
+        OSError: it cannot be read.
+    """
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidInput(f"{file} is not valid TOML: {error}") from None
 
 
 @constellation.add("list", runs=connected)

@@ -37,6 +37,7 @@ RESOURCES = (
     "pattern_server.http.routes.tools",
     "pattern_server.http.routes.approvals",
     "pattern_server.http.routes.schedules",
+    "pattern_server.http.routes.starters",
     "pattern_server.http.routes.inbox",
     "pattern_server.http.routes.shared_state",
     "pattern_server.http.routes.tasks",

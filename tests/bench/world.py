@@ -143,7 +143,6 @@ async def world(
             )
             constellation = Constellation(
                 id="cst_bench",
-                name="bench",
                 database=database,
                 models=models,
                 tools=ToolRegistry([note]),

@@ -174,7 +174,6 @@ class Life:
         provider = ScriptModel(self._trigger.reached, self._note_asked)
         return Constellation(
             id="cst_crash",
-            name="crash",
             database=database,
             models=ModelClient({PROVIDER: provider}, RetryPolicy(), limits.turn, runtime.randomness),
             tools=self._tools,

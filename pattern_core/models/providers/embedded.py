@@ -1,8 +1,8 @@
 """The embedded provider: rules instead of a language model, for use without a key and without a network.
 
-It remembers, finds and forgets through the agent's own tools, so that a newcomer's first minute exercises the journal,
-memory and search. Between the steps of a turn it keeps nothing but what the request shows: the last message of a
-person, the calls made since, and their results.
+It remembers, finds and forgets, and keeps tasks and reminders, through the agent's own tools, so that a newcomer's
+first minute exercises the journal, memory and search. Between the steps of a turn it keeps nothing but what the request
+shows: the last message of a person, the calls made since, and their results.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from html import unescape
 
 import trio
 
-from pattern_core.messages import Text, ToolCall, ToolResult
+from pattern_core.messages import Note, Text, ToolCall, ToolResult
 from pattern_core.models.model import ModelReply, ModelRequest, OnDelta, Provider, TextDelta, made_up_call_id
 from pattern_core.models.providers.encoding import JsonObject, valid_unicode
 from pattern_core.models.providers.settings import ProviderSettings
 from pattern_core.models.tokens import CHARS_PER_TOKEN, estimate_usage
 
 QUESTION_CHARS_MAX = 4_000  # only a request to remember may be longer
+TASK_CHARS_MAX = 500  # of a message about tasks
 SEARCH_HITS = 20
 SEARCH_WORDS_MAX = 12
 SENTENCES_MAX = 8
@@ -37,11 +39,16 @@ HELP = (
     "I follow rules, without a language model. I can do this:\n"
     "- remember that … (I keep it in my memory)\n"
     "- what do you know about …? who is …? when did …?\n"
-    "- forget that …"
+    "- forget that …\n"
+    "- remind me to … tomorrow at 9, add a task …, what is due?, done with … (with the tools for tasks)"
 )
 HELLO = "Hello! Tell me what to remember, or ask me what I know; “help” lists what I can do."
 NOT_UNDERSTOOD = "I do not understand that; “help” lists what I can do."
 NOT_FOUND = "I find nothing about that in my memory or in what we said."
+NO_TASKS = (
+    "I have no tools for tasks. To add them: pattern agent edit NAME --add-tool task_create --add-tool task_update"
+    " --add-tool task_list"
+)
 HISTORY_STAYS = "What was said in our conversations and what is in my archive stays where it is."
 
 _ASKING = r"\s*(?:[\w-]+,\s+|(?:hello|hi|hey|please|and|also)[.!]?\s+|(?:can|could|would|will) you )*+"
@@ -59,6 +66,39 @@ _QUESTION = re.compile(
     r"|tell me|remind me|search|find|look up|recall)\b",
     _FLAGS,
 )
+# Tasks and reminders. To be reminded of what someone knows is a question.
+_QUESTION_WORDS = r"(?:who|whom|whose|what|when|where|which|why|how|if|whether)\b"
+_REMIND = re.compile(
+    rf"{_ASKING}(?:remind me|set (?:me )?a reminder)\b[\s:,-]+(?!{_QUESTION_WORDS})(?P<what>.*\w.*)", _FLAGS
+)
+_TASK = re.compile(
+    _ASKING
+    + r"(?:(?:add|create|make|note|new)\b(?: an?| another| the| new)* )?(?:task|to-?do)\b[\s:,-]+(?P<what>.*\w.*)"
+    r"|"
+    + _ASKING
+    + r"(?:add|put)\s+(?P<listed>\S.*?)\s+(?:to|on) (?:my|the) (?:tasks|(?:task |to-?do )?list|to-?dos)\W*",
+    _FLAGS,
+)
+_DUE = re.compile(
+    _ASKING + r"(?:what(?:'s| is| are)? (?:still )?(?:due|to do|left to do|on my list|my (?:tasks|to-?dos|reminders))"
+    r"|what do i have to do|(?:list|show)(?: me)?(?: my| all| the| open)* (?:tasks|to-?dos|reminders))\b.*",
+    _FLAGS,
+)
+_DONE = re.compile(
+    _ASKING + r"(?:(?:i(?:'m| am|'ve| have)? )?(?:(?:done|finished) with|finished|completed)|tick off|check off)\s+"
+    r"(?P<what>.*\w.*)|" + _ASKING + r"mark\s+(?P<marked>.*\w.*)\s+(?:as )?(?:done|finished|completed)\W*",
+    _FLAGS,
+)
+_STARTED = re.compile(r"It is time for your task: (?P<title>[^\n]+)")  # as `schedule.task_starts` writes it
+_NOW = re.compile(r"\(It is (\d{4}-\d\d-\d\d \d\d:\d\d) UTC")  # as `prompts.build` writes it
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_WHEN = re.compile(
+    r"\b(?:in (?P<count>\d{1,3}|an?) (?P<unit>minute|hour|day|week)s?"
+    rf"|(?:(?:on|this|next) )?(?P<day>today|tonight|tomorrow|{'|'.join(_DAYS)}|\d{{4}}-\d\d-\d\d)"
+    r"|at (?P<hour>[01]?\d|2[0-3])(?:[:.](?P<minute>[0-5]\d))?(?:\s?(?P<half>[ap])\.?m\b\.?)?(?: o'clock)?)(?!\w)",
+    re.IGNORECASE,
+)
+_MORNING, _EVENING = 9, 20  # hours of a day that is named without one
 _WORD = re.compile(r"[^\W_]+")
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])(?<!\b[MD]r\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bSt\.)\s+|\n+", re.IGNORECASE)
 _STOP = frozenset(
@@ -190,6 +230,8 @@ class _Turn:
         last = self.done[-1][1] if self.done else None
         self.is_introduced = any(NO_MODEL in one.text for one in messages if one.role == "assistant")
         self.failure = _MARK.sub("", last.content)[:300] if last is not None and last.is_error else ""
+        notes = (part.text for one in reversed(messages) for part in one.parts if isinstance(part, Note))
+        self.now = next((datetime.fromisoformat(found[1]) for note in notes if (found := _NOW.match(note))), None)
 
     def move(self) -> _Move:
         """Return the tool to call now, or the answer that ends the turn."""
@@ -197,6 +239,8 @@ class _Turn:
             return f"VOTE: {chosen['option']}\nREASON: It is the first option, and I follow rules."
         if (chosen := _CANDIDATE.match(self.said)) is not None:
             return chosen["name"]
+        if len(self.said) <= TASK_CHARS_MAX and (move := self._with_tasks()) is not None:
+            return move
         fact = _REMEMBER.fullmatch(self.said)
         if fact is not None and not (self.said.rstrip().endswith("?") and not keywords(fact["fact"])):
             return self._remember(fact["fact"].strip())
@@ -256,6 +300,68 @@ class _Turn:
             return f"I could not search. {self.failure}"
         return self._introduced(NOT_FOUND)
 
+    def _with_tasks(self) -> _Move | None:
+        """Return what follows if the message is about tasks; None if it is not."""
+        if (started := _STARTED.match(self.said)) is not None:
+            return f"It is time: {started['title']}. When it is done, tell me: done with {started['title']}"
+        has_tools = {"task_create", "task_list", "task_update"} <= self.tools
+        if has_tools and _DUE.fullmatch(self.said):
+            return self._list_tasks()
+        if (ended := _DONE.fullmatch(self.said)) is not None:
+            return self._complete(ended["what"] or ended["marked"]) if has_tools else NO_TASKS
+        remind, task = _REMIND.fullmatch(self.said), _TASK.fullmatch(self.said)
+        if task is not None:
+            return self._add(task["what"] or task["listed"], is_reminder=False) if has_tools else NO_TASKS
+        if remind is not None and (remind["what"].startswith("to ") or _WHEN.search(remind["what"])):
+            return self._add(remind["what"], is_reminder=True) if has_tools else NO_TASKS
+        return None
+
+    def _add(self, what: str, *, is_reminder: bool) -> _Move:
+        title, at = timed(what, self.now or datetime.max)
+        if not title or (at is not None and at <= (self.now or datetime.max)):
+            return "I do not understand what or when. Say it as in: remind me to call Ruth tomorrow at 9"
+        if not self.done:
+            time = None if at is None else f"{at:%Y-%m-%dT%H:%M}:00Z"
+            times = {"due_at": time, **({"scheduled_at": time} if is_reminder else {})} if time else {}
+            return "task_create", {"titles": [title], **times}
+        if self.failure:
+            return f"I could not note that. {self.failure}"
+        if at is None:
+            return f"Noted as a task: {title}" + (". To be reminded, name a time." if is_reminder else "")
+        return (
+            f"{'I will remind you on' if is_reminder else 'Noted as a task, due'} {at:%A %Y-%m-%d %H:%M} UTC: {title}"
+        )
+
+    def _list_tasks(self) -> _Move:
+        if not self.done:
+            days = next((days for word, days in (("today", 1), ("tomorrow", 2)) if word in self.said.casefold()), None)
+            before = None if days is None or self.now is None else self.now + timedelta(days=days)
+            return "task_list", {} if before is None else {"due_before": f"{before:%Y-%m-%d}"}
+        if self.failure:
+            return f"I could not look that up. {self.failure}"
+        tasks = self._tasks()
+        return f"To do, the most urgent first:\n{_as_list(tasks)}" if tasks else "There is nothing to do. Enjoy it!"
+
+    def _complete(self, what: str) -> _Move:
+        """Complete the one open task that the words mean."""
+        if not self.done:
+            return "task_list", {}
+        if self.failure:
+            return f"I could not do that. {self.failure}"
+        wanted = set(keywords(what))
+        known = [(task, set(keywords(task.text("title")))) for task in self._tasks()]
+        found = [task for task, words in known if wanted == words] or [task for task, words in known if wanted <= words]
+        if len({task.text("title") for task in found}) != 1:  # of equal ones, the most urgent
+            which = f"Which of these is done?\n{_as_list(found)}" if found else "I find no open task like that."
+            return f"{which}\n“What is due?” lists all tasks."
+        if self.done[-1][0].tool == "task_list":
+            return "task_update", {"task_id": found[0].text("id"), "status": "completed"}
+        return f"Done: {found[0].text('title')}. One thing less to think of."
+
+    def _tasks(self) -> list[JsonObject]:
+        results = [JsonObject.parse(_MARK.sub("", result.content)).nested("data") for _, result in self.done]
+        return [task for result in results for task in result.listed("tasks")]
+
     def _memory(self) -> list[_Excerpt]:
         return [
             _Excerpt(text=line, kind="block", label=block.label)
@@ -292,6 +398,47 @@ class _Turn:
         if left is None:
             return f"I cannot separate that from the rest:\n{choices}\nTo forget all of it, use all of its words."
         return "block_edit", {"op": "edit_range", "label": block.label, "content": f"{number}-{number}: {left}"}
+
+
+def timed(text: str, now: datetime) -> tuple[str, datetime | None]:
+    """Return what is to be done, "" for a time that does not exist, and when (UTC, as `now`), None without a time."""
+    found = {
+        name: value.lower() for match in _WHEN.finditer(text) for name, value in match.groupdict().items() if value
+    }
+    words = " ".join(_WHEN.sub(" ", text).split()).strip(" .,;:!")
+    title = re.sub(r"^(?:to|about|that|of)\s+", "", words, flags=re.IGNORECASE)
+    title = title[:1].upper() + title[1:]
+    day, at = found.get("day", ""), now
+    try:
+        if "unit" in found:
+            at += timedelta(**{f"{found['unit']}s": int(found["count"]) if found["count"].isdigit() else 1})
+        elif day in _DAYS:
+            at += timedelta(days=(_DAYS.index(day) - now.weekday() - 1) % 7 + 1)
+        elif day[:1].isdigit():
+            at = datetime.fromisoformat(day)
+        at += timedelta(days=day == "tomorrow")
+        if "hour" in found:
+            half, hour = found.get("half"), int(found["hour"])
+            at = at.replace(
+                hour=hour if half is None else hour % 12 + 12 * (half == "p"), minute=int(found.get("minute", 0))
+            )
+            at += timedelta(days=not day and "unit" not in found and at <= now)
+        elif day:
+            at = at.replace(hour=_EVENING if day == "tonight" else _MORNING, minute=0)
+            at = max(at, now + timedelta(hours=1)) if day == "today" else at
+    except (ValueError, OverflowError):  # such as the 31st of February
+        return "", None
+    return title, at if found else None
+
+
+def _as_list(tasks: Iterable[JsonObject]) -> str:
+    """Return tasks of `task_list` as lines."""
+    lines = []
+    for task in tasks:
+        due, status = task.text("due_at"), task.text("status").replace("_", " ")
+        about = [f"due {due[:10]} {due[11:16]} UTC"] * bool(due) + [status] * (status != "pending")
+        lines.append(f"- {task.text('title')}" + (f" ({', '.join(about)})" if about else ""))
+    return "\n".join(lines)
 
 
 def clauses_about(line: str, wanted: frozenset[str]) -> list[tuple[str, str | None]]:

@@ -1,4 +1,4 @@
-"""Constellations: create, list, rename, back up, resume and delete them; and the caller's identity."""
+"""Constellations: list, rename, restore, back up, resume and delete them; and the caller's identity."""
 
 from __future__ import annotations
 
@@ -78,15 +78,6 @@ async def list_all(server: Server, caller: MayRead, paging: Paged) -> object:
     return {**page, "items": [_answer(server, row) for row in page["items"]]}
 
 
-@router.post("/constellations", status_code=201, response_model=CONSTELLATION)
-async def create(body: ConstellationRequest, server: Server, caller: MayWrite, response: Response) -> object:
-    """Create a constellation.
-
-    It is empty: create agents in it next.
-    """
-    return made_answer(server, await server.constellations.create(caller, body.name), response)
-
-
 @router.post("/constellations/restore", status_code=201, response_model=CONSTELLATION)
 async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, response: Response) -> object:
     """Restore a constellation from a backup.
@@ -96,7 +87,7 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
     path = Path(body.file)
     if not path.is_absolute() or "\0" in body.file:
         raise InvalidInput("`file` is not an absolute path; send one of the server's machine")
-    return made_answer(
+    return answer_made(
         server, await server.constellations.restore(caller, path, body.name, migrate=body.migrate), response
     )
 
@@ -197,8 +188,8 @@ async def backup_registry(server: Server, caller: MayAdminister) -> Copy:
     return await server.constellations.copy_registry(caller)
 
 
-def made_answer(server: ServerState, row: Constellation, response: Response) -> dict[str, Any]:
-    """Return the answer to a request that made a constellation."""
+def answer_made(server: ServerState, row: Constellation, response: Response) -> dict[str, Any]:
+    """Return the answer that shows a new constellation."""
     response.headers["location"] = f"/api/v1/constellations/{quote(row.id)}"
     return _answer(server, row)
 

@@ -16,7 +16,7 @@ from pattern_core.portable import Kind, Manifest
 from pattern_server.accounts import Constellation
 from pattern_server.constellations import Copy
 from pattern_server.http.bodies import RequestModel, answer_of, fields_with
-from pattern_server.http.routes.constellations import CONSTELLATION, made_answer
+from pattern_server.http.routes.constellations import CONSTELLATION, answer_made
 from pattern_server.http.routing import MayAdminister, MayWrite, Router, Server
 
 router = Router(prefix="/constellations", tags=["constellations"])
@@ -84,7 +84,7 @@ async def import_archive(body: ImportRequest, server: Server, caller: MayAdminis
     Only for administrators.
     """
     row: Constellation = await server.constellations.import_archive(caller, _path(body.file), body.name)
-    return made_answer(server, row, response)
+    return answer_made(server, row, response)
 
 
 @router.post("/import/check", response_model=MANIFEST)

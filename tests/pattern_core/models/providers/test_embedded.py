@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import NoReturn
 
 import pytest
@@ -18,22 +19,27 @@ from pattern_core.models.providers.embedded import (
     HELLO,
     HELP,
     NO_MODEL,
+    NO_TASKS,
     NOT_FOUND,
     NOT_UNDERSTOOD,
     EmbeddedProvider,
     clauses_about,
     keywords,
     reply_to,
+    timed,
 )
 from pattern_core.models.providers.settings import ProviderSettings
+from pattern_core.schedule.task_starts import message_of
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.recall import recall
 from pattern_core.tools.builtin.search import search
+from pattern_core.tools.builtin.task import task_create, task_list, task_update
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import Permission
 from tests.support import Running, running
 
 TOOLS = (block_edit, recall, search)
+TASKS = (*TOOLS, task_create, task_list, task_update)
 
 
 @dataclass
@@ -218,6 +224,94 @@ async def test_it_says_which_tools_are_missing_or_fail() -> None:
         assert "Tea is at five." in await life.say("when is tea?")
     async with living(permission="partner", tools=[broken(block_edit), recall]) as life:
         assert "in my archive" in await life.say("Remember that Ruth lives in Lisbon.")
+
+
+async def test_it_keeps_tasks_and_reminders() -> None:
+    async with living(tools=TASKS) as life:
+        assert await life.say("What is due?") == "There is nothing to do. Enjoy it!"
+        said = await life.say("Remind me to call Ruth tomorrow at 9")
+        assert said == "I will remind you on Friday 2026-01-02 09:00 UTC: Call Ruth"
+        assert await life.say("Add a task: water the flowers") == "Noted as a task: Water the flowers"
+        assert await life.say("put milk on my list") == "Noted as a task: Milk"
+        assert await life.say("Remind me to stretch") == "Noted as a task: Stretch. To be reminded, name a time."
+        said = await life.say("New task: pay the rent today at 17:30")
+        assert said == "Noted as a task, due Thursday 2026-01-01 17:30 UTC: Pay the rent"
+        assert (await life.say("What is due today?")).splitlines()[1:] == ["- Pay the rent (due 2026-01-01 17:30 UTC)"]
+        assert (await life.say("what's due tomorrow")).splitlines()[1:] == [
+            "- Pay the rent (due 2026-01-01 17:30 UTC)",
+            "- Call Ruth (due 2026-01-02 09:00 UTC)",
+        ]
+        assert await life.say("I'm done with the rent!") == "Done: Pay the rent. One thing less to think of."
+        assert await life.say("mark the flowers as done") == "Done: Water the flowers. One thing less to think of."
+        assert "no open task" in await life.say("done with the rent")
+        for _ in range(2):
+            await life.say("add a task: feed the cat")
+        assert await life.say("done with the cat") == "Done: Feed the cat. One thing less to think of."
+        await life.say("add a task: feed the dog")
+        said = await life.say("done with feed")
+        assert said.splitlines()[:3] == ["Which of these is done?", "- Feed the cat", "- Feed the dog"]
+        await life.say("add a task: feed")
+        assert await life.say("done with feed") == "Done: Feed. One thing less to think of."
+        assert "Call Ruth" in await life.say("show me my tasks")
+        tasks = await life.one.constellation.tasks.page(100, owners=[life.agent_id])
+        assert [(task.title, task.scheduled_at) for task in tasks if task.scheduled_at] == [
+            ("Call Ruth", "2026-01-02T09:00:00.000Z")
+        ]
+        assert (await life.human()) == "", "a task is no fact"
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "time"),
+    [
+        ("to call Ruth tomorrow at 9", "Call Ruth", "01-02 09:00"),
+        ("tomorrow at 9:30 pm to call Ruth.", "Call Ruth", "01-02 21:30"),
+        ("about the boiler on Monday", "The boiler", "01-05 09:00"),
+        ("to rest on thursday", "Rest", "01-08 09:00"),
+        ("to stretch in 20 minutes", "Stretch", "01-01 10:20"),
+        ("in an hour to stretch", "Stretch", "01-01 11:00"),
+        ("to renew the passport in 2 weeks at 8 a.m.", "Renew the passport", "01-15 08:00"),
+        ("to eat at 12", "Eat", "01-01 12:00"),
+        ("to eat at 12am", "Eat", "01-02 00:00"),
+        ("to eat at 8", "Eat", "01-02 08:00"),
+        ("to eat today", "Eat", "01-01 11:00"),
+        ("to read tonight", "Read", "01-01 20:00"),
+        ("to vote on 2026-03-01", "Vote", "03-01 09:00"),
+        ("to write to 24 people at 1500 Main Street", "Write to 24 people at 1500 Main Street", None),
+        ("to do it on 2026-02-31", "", None),
+        ("to do it today at 8", "Do it", "01-01 08:00"),
+    ],
+)
+def test_times_in_words(text: str, title: str, time: str | None) -> None:
+    at = None if time is None else datetime.fromisoformat(f"2026-{time}")
+    assert timed(text, datetime(2026, 1, 1, 10)) == (title, at)
+
+
+@given(st.text(" in1a2day5at9:pm.monweks-tor", max_size=60))
+def test_any_text_has_a_time_or_none(text: str) -> None:
+    title, at = timed(text, datetime(2026, 1, 1, 10))
+    assert len(title) <= len(text) and (at is None or at.year >= 2026 or "-" in text)
+
+
+async def test_a_reminder_comes_at_its_time_and_says_how_to_end_it() -> None:
+    async with living(tools=TASKS) as life:
+        for late in ("today at 0:00", "on 2025-01-01", "on 2026-02-31"):
+            assert "I do not understand what or when" in await life.say(f"remind me to sleep {late}")
+        await life.say("remind me in 5 minutes to stretch")
+        (task,) = await life.one.constellation.tasks.page(2, owners=[life.agent_id])
+        said = await life.say(message_of(task))
+        assert said == "It is time: Stretch. When it is done, tell me: done with Stretch"
+        assert await life.say("done with Stretch") == "Done: Stretch. One thing less to think of."
+
+
+async def test_without_tools_for_tasks_it_says_how_to_add_them() -> None:
+    async with living(human="Tea is due at five.") as life:
+        for text in ("remind me to rest at 9", "add a task: rest", "done with resting"):
+            assert await life.say(text) == NO_TASKS
+        assert "Tea is due at five." in await life.say("what is due at five?")
+        assert "Tea" in await life.say("Remind me when tea is tomorrow")
+    async with living(tools=[broken(one) for one in TASKS]) as life:
+        for text in ("remind me to rest at 9", "what is due?", "done with resting"):
+            assert "the disk is full" in await life.say(text)
 
 
 def answered(text: str) -> str:
