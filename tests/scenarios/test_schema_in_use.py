@@ -48,7 +48,7 @@ TABLES = (
 _INSERT = re.compile(r"\s*INSERT\b[A-Z ]*?\bINTO (\w+) \(([^)]*)\)")
 
 # `tasks` and turns took the place of `coordination_tasks` (migrations/README.md). Nothing makes summaries yet.
-UNUSED = ("coordination_tasks", "agent_summaries", "constellation_summaries", "notable_events")
+UNUSED = ("coordination_tasks",)
 
 Columns = set[tuple[str, str]]
 WRITTEN_BY_SQLITE: Columns = {("tasks", "row")}  # the table's own row number

@@ -191,14 +191,14 @@ async def _found(server: ServerState, caller: Principal, response_id: str) -> Pe
         NotFound: there is none with this id, or it was deleted.
     """
     c, turn_id, step = _parsed(response_id)
-    home = Access(server, caller, c)
+    home, row = Access(server, caller, c), await server.accounts.constellation_for(caller, c)
     async with home.use() as constellation:
         view = await constellation.turn(turn_id)
         if view.started_at is not None and not view.messages and view.group_id is None:
             raise NotFound(f"there is no response {response_id!r}")
         kind, owner_id = ("agent", view.agent_id) if view.group_id is None else ("group", view.group_id)
         owner = await (constellation.roster if view.group_id is None else constellation.groups).get(owner_id or "")
-        named = NamedModel(home=home, owner=owner, model=f"{kind}:{constellation.name}/{owner.name}")
+        named = NamedModel(home=home, owner=owner, model=f"{kind}:{row.name}/{owner.name}")
     return PendingAnswer(named=named, turn_id=turn_id, after_step=step)
 
 
