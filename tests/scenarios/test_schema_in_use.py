@@ -6,7 +6,7 @@ The recorded conversations with a server are played, and SQLite reports what the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from importlib import import_module
@@ -18,14 +18,16 @@ from trio.testing import MockClock
 
 from pattern_core.testing.model import says
 from pattern_db import enums
+from pattern_db.enums import NotableKind
 from pattern_db.migrate import migrations_of
 from pattern_db.template import in_memory
+from tests.pattern_core.test_overview import DAY_S, Passing, garden, talk
 from tests.recorded.__main__ import HERE, answers
 from tests.recorded.player import patient_clock
 from tests.recorded.script import read
 from tests.support import USER, running
 
-SCRIPTS = ("groups", "calendars", "schedules", "tasks", "shared_state", "handoffs", "operations")
+SCRIPTS = ("groups", "overview", "calendars", "schedules", "tasks", "shared_state", "handoffs", "operations")
 TABLES = (
     "agent_groups",
     "group_members",
@@ -35,20 +37,15 @@ TABLES = (
     "events",
     "event_occurrences",
     "activity_events",
-    "agent_summaries",
-    "constellation_summaries",
-    "notable_events",
     "coordination_state",
-    "coordination_tasks",
     "handoff_notes",
-    "schedules",
+    "schedule",
     "timer",
     "outbox",
 )
+OVERVIEW = ("agent_summaries", "constellation_summaries", "notable_events")
+# `tasks` and turns took the place of `coordination_tasks` (migrations/README.md).
 _INSERT = re.compile(r"\s*INSERT\b[A-Z ]*?\bINTO (\w+) \(([^)]*)\)")
-
-# `tasks` and turns took the place of `coordination_tasks` (migrations/README.md). Nothing makes summaries yet.
-UNUSED = ("coordination_tasks",)
 
 Columns = set[tuple[str, str]]
 WRITTEN_BY_SQLITE: Columns = {("tasks", "row")}  # the table's own row number
@@ -95,15 +92,34 @@ async def test_every_column_is_written_and_read() -> None:
             await world.agent("ada")
             await world.constellation.state.set("job", "free", expected=0, author=USER)
             await world.say("Anything new?", "ada")
+    check(TABLES, written, seen)
+
+
+async def test_every_column_of_the_overview_is_written_and_read(autojump_clock: MockClock) -> None:
+    written, seen, clock = Columns(), Columns(), Passing()
+    with watching(written, seen):
+        async with garden(clock) as world:
+            for _ in range(2):
+                await talk(world)
+                await clock.sleep(8 * DAY_S)
+            overview = world.constellation.overview
+            assert await overview.summaries(9)
+            assert await overview.periods(9)
+            await overview.record(NotableKind.MILESTONE, "The roses are planted.", author=USER)
+            assert await overview.notable(9)
+    check(OVERVIEW, written, seen)
+
+
+def check(tables: Sequence[str], written: Columns, seen: Columns) -> None:
+    """Every column of the tables was written, and read."""
     connection = in_memory(migrations_of("constellation"), now="2026-01-01T00:00:00.000Z")
     there = {
         (table, str(column))
-        for table in TABLES
+        for table in tables
         for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
-        if table not in UNUSED
     }
-    assert not there - written, "no statement writes these columns: delete them, or write them"
-    assert not there - seen, "no statement reads these columns: delete them, or show them"
+    assert sorted(there - written) == [], "no statement writes these columns: delete them, or write them"
+    assert sorted(there - seen) == [], "no statement reads these columns: delete them, or show them"
 
 
 def test_every_vocabulary_is_used() -> None:
