@@ -109,7 +109,7 @@ class CarReader:
         """Return the node with this CID.
 
         Raises:
-            ArchiveInvalid: it is no CID of a node, or the block is missing or damaged.
+            ArchiveInvalid: it is not the CID of a node, or the block is missing or damaged.
         """
         return _decoded(self._block(cid, _NODE))
 
@@ -117,7 +117,7 @@ class CarReader:
         """Return the bytes with this CID.
 
         Raises:
-            ArchiveInvalid: it is no CID of bytes, or the block is missing or damaged.
+            ArchiveInvalid: it is not the CID of bytes, or the block is missing or damaged.
         """
         return self._block(cid, _RAW)
 

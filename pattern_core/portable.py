@@ -154,7 +154,7 @@ def manifest_of(car: CarReader) -> Manifest:
     root = car.node(car.root)
     version = root.get("version") if isinstance(root, dict) else None
     if not isinstance(version, int) or version < 1:
-        raise ArchiveInvalid("the file is no archive of agents: its root has no version")
+        raise ArchiveInvalid("the file is not an archive of agents: its root has no version")
     if version > VERSION:
         raise ArchiveInvalid(
             f"the archive has version {version}, which is newer than {VERSION}, the newest that this server reads;"

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pattern_core import portable
-from pattern_core.errors import Conflict, NotFound, PermissionDenied
+from pattern_core.errors import Conflict, PermissionDenied
 from pattern_core.ids import now_text
-from pattern_core.portable import Kind, Manifest
 from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.files import sha256_of
@@ -49,11 +47,11 @@ class Constellations:
         backups: Path,
         runtime: Runtime,
     ) -> None:
-        self._accounts = accounts
+        self.accounts = accounts
         self._supervisor = supervisor
-        self._files = files
+        self.files = files
         self._backups = backups
-        self._clock = runtime.clock
+        self.clock = runtime.clock
         # The meaning of ids and names per caller. A new dictionary replaces it when the registry has changed, so
         # that a lookup which began before writes into one that nothing reads.
         self._reached: dict[tuple[Principal, str], str] = {}
@@ -69,7 +67,7 @@ class Constellations:
         reached = self._reached
         constellation_id = reached.get((principal, id_or_name))
         if constellation_id is None:
-            constellation_id = (await self._accounts.constellation_for(principal, id_or_name)).id
+            constellation_id = (await self.accounts.constellation_for(principal, id_or_name)).id
             if len(reached) >= REACHED_MAX:
                 reached.clear()
             reached[principal, id_or_name] = constellation_id
@@ -93,8 +91,8 @@ class Constellations:
             Exception: what `fill` raises, or `use`.
         """
         await self._check_free(principal, name)
-        constellation_id = self._files.new_id()
-        await self._files.create(constellation_id)
+        constellation_id = self.files.new_id()
+        await self.files.create(constellation_id)
         return await self._register(principal, constellation_id, name, fill)
 
     async def restore(self, principal: Principal, copy: Path, name: str, *, migrate: bool = False) -> Registered:
@@ -111,8 +109,8 @@ class Constellations:
             MigrationFailed: it cannot be migrated.
         """
         await self._check_free(principal, name)
-        constellation_id = self._files.new_id()
-        await self._files.adopt(copy, constellation_id, migrate=migrate)
+        constellation_id = self.files.new_id()
+        await self.files.adopt(copy, constellation_id, migrate=migrate)
         return await self._register(principal, constellation_id, name)
 
     async def _check_free(self, principal: Principal, name: str) -> None:
@@ -120,7 +118,7 @@ class Constellations:
         check_name(name, "a constellation")
         if any(
             row.name == name and row.owner_id == principal.user_id
-            for row in await self._accounts.constellations_of(principal)
+            for row in await self.accounts.constellations_of(principal)
         ):
             raise Conflict(f"you already have a constellation named {name!r}; choose another name")
 
@@ -131,12 +129,12 @@ class Constellations:
         name: str,
         fill: Callable[[Constellation], Awaitable[None]] | None = None,
     ) -> Registered:
-        now = now_text(self._clock)
+        now = now_text(self.clock)
         row = Registered(
             id=constellation_id,
             owner_id=principal.user_id,
             name=name,
-            db_path=self._files.relative_path(constellation_id),
+            db_path=self.files.relative_path(constellation_id),
             created_at=now,
             last_accessed_at=now,
         )
@@ -145,11 +143,11 @@ class Constellations:
                 if fill is not None:
                     await fill(await stack.enter_async_context(self._supervisor.use(constellation_id)))
                 # Last: until then no name and no start reaches its files. Awake, so that its timers are not missed.
-                await self._accounts.register(row)
+                await self.accounts.register(row)
         except BaseException:
             with trio.CancelScope(shield=True):
                 async with self._supervisor.aside(constellation_id):
-                    await self._files.remove(constellation_id)
+                    await self.files.remove(constellation_id)
             raise
         finally:
             self._reached = {}
@@ -163,9 +161,9 @@ class Constellations:
             InvalidInput: the name is invalid.
             Conflict: its owner already has one of that name.
         """
-        found = await self._accounts.constellation_for(principal, id_or_name)
+        found = await self.accounts.constellation_for(principal, id_or_name)
         try:
-            await self._accounts.rename(found.id, name)
+            await self.accounts.rename(found.id, name)
         finally:
             self._reached = {}
         return replace(found, name=name)
@@ -177,14 +175,14 @@ class Constellations:
             NotFound: there is none, or it belongs to another user.
             StorageFailed: the disk failed.
         """
-        found = await self._accounts.constellation_for(principal, id_or_name)
+        found = await self.accounts.constellation_for(principal, id_or_name)
         async with self._supervisor.aside(found.id):
             # Registry first: a crash in between leaves files that no name reaches, not a name without files.
             try:
-                await self._accounts.unregister(found.id)
+                await self.accounts.unregister(found.id)
             finally:
                 self._reached = {}
-            await self._files.remove(found.id)
+            await self.files.remove(found.id)
 
     async def delete_user(self, principal: Principal, user: str, *, give_to: str | None, with_data: bool) -> None:
         """Delete a user; their constellations go to another one, or are deleted, too.
@@ -194,13 +192,13 @@ class Constellations:
             Conflict: as `Accounts.delete_user`.
             StorageFailed: the disk failed.
         """
-        owner = await self._accounts.user_for(principal, user)
-        owned = [row for row in await self._accounts.constellations_of(principal) if row.owner_id == owner.id]
+        owner = await self.accounts.user_for(principal, user)
+        owned = [row for row in await self.accounts.constellations_of(principal) if row.owner_id == owner.id]
         if with_data:
-            await self._accounts.change_user(owner.id, disabled=True)  # refused for the last administrator
+            await self.accounts.change_user(owner.id, disabled=True)  # refused for the last administrator
             for row in owned:
                 await self.delete(principal, row.id)
-        await self._accounts.delete_user(owner.id, give_to)
+        await self.accounts.delete_user(owner.id, give_to)
 
     async def copy(self, principal: Principal, id_or_name: str) -> Copy:
         """Copy a constellation, while it runs, into the server's `backups` folder, and verify the copy.
@@ -217,53 +215,6 @@ class Constellations:
                 await constellation.database.read_aside(backup.hot_backup, self._target(constellation.id))
             )
 
-    async def export(
-        self, principal: Principal, id_or_name: str, kind: Kind, name: str | None
-    ) -> tuple[Copy, Manifest]:
-        """Write an archive of a constellation, or of an agent or group in it, into its folder `exports`.
-
-        Raises:
-            NotFound: there is no such constellation, agent or group, or it belongs to another user.
-            Unavailable: it cannot run now.
-            BackupFailed: there is no room for the copy that it is made from.
-            StorageFailed: the disk is full or failed.
-        """
-        found = await self._accounts.constellation_for(principal, id_or_name)
-        async with self.use(principal, found.id) as constellation:
-            file = f"{kind}{self._files.new_id().removeprefix('con')}.car"
-            own = name if kind != "constellation" and name is not None else found.name
-            path, made = await self._files.export(found.id, constellation.database, kind, own, file)
-        size = (await trio.Path(path).stat()).st_size
-        digest = await trio.to_thread.run_sync(sha256_of, path)
-        return Copy(path=path.absolute(), size=size, sha256=digest), made
-
-    async def exported(self, principal: Principal, id_or_name: str, file: str) -> Path:
-        """Return the path of an archive in a constellation's folder `exports`.
-
-        Raises:
-            NotFound: there is none, or it belongs to another user.
-        """
-        found = await self._accounts.constellation_for(principal, id_or_name)
-        path = self._files.folder(found.id) / "exports" / file
-        if path.suffix != ".car" or path.name != file or not path.is_file():
-            raise NotFound(f"there is no archive {file!r}; export it again")
-        return path
-
-    async def import_archive(self, principal: Principal, archive: Path, name: str | None) -> Registered:
-        """Create a constellation from an archive, by its path on this machine.
-
-        Raises:
-            InvalidInput: the name is invalid.
-            Conflict: the caller already has one of that name.
-            NotFound: there is no such file.
-            ArchiveInvalid, BackupInvalid, SchemaTooNew: nothing was imported.
-        """
-        manifest = await trio.to_thread.run_sync(portable.verify, archive)
-        await self._check_free(principal, name or manifest.name)
-        constellation_id = self._files.new_id()
-        await self._files.adopt_archive(archive, constellation_id)
-        return await self._register(principal, constellation_id, name or manifest.name)
-
     async def vacuum(self, principal: Principal, id_or_name: str) -> int:
         """Vacuum its database while it is parked; return the number of freed bytes.
 
@@ -272,9 +223,9 @@ class Constellations:
             Unavailable: it is busy.
             DatabaseError: as `ConstellationFiles.vacuum`.
         """
-        found = await self._accounts.constellation_for(principal, id_or_name)
+        found = await self.accounts.constellation_for(principal, id_or_name)
         async with self._supervisor.aside(found.id, if_idle=True):
-            return await self._files.vacuum(found.id)
+            return await self.files.vacuum(found.id)
 
     async def vacuum_registry(self, principal: Principal) -> int:
         """Vacuum users, tokens and the list of constellations; return the number of freed bytes.
@@ -285,7 +236,7 @@ class Constellations:
         """
         if not principal.reaches_all:
             raise PermissionDenied("only an administrator may work on the users and tokens of this server")
-        return await self._accounts.database.vacuum()
+        return await self.accounts.database.vacuum()
 
     async def copy_registry(self, principal: Principal) -> Copy:
         """Copy users, tokens and the list of constellations into the server's `backups` folder, and verify the copy.
@@ -297,10 +248,10 @@ class Constellations:
         """
         if not principal.reaches_all:
             raise PermissionDenied("only an administrator may copy the users and tokens of this server")
-        return await _copied(await self._accounts.database.copy(self._target("global")))
+        return await _copied(await self.accounts.database.copy(self._target("global")))
 
     def _target(self, name: str) -> Path:
-        stamp = now_text(self._clock).replace(":", "").replace("-", "")
+        stamp = now_text(self.clock).replace(":", "").replace("-", "")
         return self._backups / f"{name}.{stamp}.db"
 
 

@@ -10,13 +10,9 @@ from pathlib import Path
 
 import trio
 
-from pattern_core import portable
-from pattern_core.car import ArchiveInvalid
 from pattern_core.ids import Ids, now_text
-from pattern_core.memory.damage import damaged_blocks
-from pattern_core.portable import Kind, Manifest
 from pattern_core.runtime import Runtime
-from pattern_db import backup, files, maintenance, template
+from pattern_db import backup, maintenance, template
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import BackupInvalid, DatabaseError, DiskFull, RowNotFound, SchemaOutdated, translated
@@ -33,7 +29,7 @@ class ConstellationFiles:
     """One folder per constellation: `<data dir>/constellations/<id>/`."""
 
     def __init__(self, data_dir: Path, runtime: Runtime) -> None:
-        self._data_dir = data_dir
+        self.data_dir = data_dir
         self._clock = runtime.clock
         self._ids = Ids(runtime.clock, runtime.randomness)
 
@@ -43,7 +39,7 @@ class ConstellationFiles:
 
     def folder(self, constellation_id: str) -> Path:
         """Return the constellation's folder."""
-        return self._data_dir / "constellations" / constellation_id
+        return self.data_dir / "constellations" / constellation_id
 
     def relative_path(self, constellation_id: str) -> str:
         """Return the database's path as the registry stores it, relative to the data directory."""
@@ -55,7 +51,7 @@ class ConstellationFiles:
         Raises:
             StorageFailed: the disk is full or failed.
         """
-        path = self._data_dir / self.relative_path(constellation_id)
+        path = self.data_dir / self.relative_path(constellation_id)
         now = now_text(self._clock)
         make = partial(template.create, path, migrations_of("constellation"), now=now)
         await trio.to_thread.run_sync(make)
@@ -79,51 +75,6 @@ class ConstellationFiles:
             with trio.CancelScope(shield=True):
                 await self.remove(constellation_id)
             raise
-
-    async def export(
-        self, constellation_id: str, database: Database, kind: Kind, id_or_name: str, file: str
-    ) -> tuple[Path, Manifest]:
-        """Write an archive of the open constellation, or of an agent or group in it, into the folder `exports` under
-        the name `file`, which is replaced; the constellation goes on working.
-
-        Raises:
-            RowNotFound: there is no such agent or group.
-            BackupFailed: there is no room for the copy that it is made from.
-            StorageFailed: the disk is full or failed.
-        """
-        target = self.folder(constellation_id) / "exports" / file
-        with translated(), files.temporary(target.with_suffix(".db")) as copy, files.temporary(target) as new:
-            await database.read_aside(backup.hot_backup, copy)
-            made = await trio.to_thread.run_sync(partial(_export, copy, new, kind, id_or_name))
-            files.replace(new, target)
-        return target, made
-
-    async def adopt_archive(self, source: Path, constellation_id: str) -> Manifest:
-        """Create a database from an archive under a new id, migrated to this version.
-
-        Raises:
-            ArchiveInvalid: the archive is damaged, incomplete, or has documents that cannot be opened.
-            BackupInvalid: its rows break the rules of their schema.
-            SchemaTooNew: it comes from a newer server.
-            StorageFailed: the disk is full or failed.
-        """
-        made = self.folder(constellation_id).with_name(f".{constellation_id}.archive")
-        try:
-            path, now = made / DATABASE_NAME, now_text(self._clock)
-            manifest = await trio.to_thread.run_sync(partial(_import, source, path, now))
-            with DatabaseThreads(writers=1, readers=1) as threads:
-                async with await Database.open(path, threads) as database:
-                    damaged = await damaged_blocks(database)
-            if damaged:
-                raise ArchiveInvalid(
-                    f"the archive has {len(damaged)} memory blocks that cannot be opened; the first is"
-                    f" {damaged[0].block.label!r}: {damaged[0].reason}"
-                )
-            await self.adopt(path, constellation_id)
-        finally:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(partial(shutil.rmtree, made, ignore_errors=True))
-        return manifest
 
     @asynccontextmanager
     async def open(self, constellation_id: str, threads: DatabaseThreads) -> AsyncIterator[Database]:
@@ -213,29 +164,15 @@ def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | N
             meta.put(connection, meta.CONSTELLATION_ID, constellation_id)
             # The original may still run: what it continues must not happen twice.
             turns.request_cancel_all(connection, "restored_as_a_copy")
-            _pause(connection)
+            pause(connection)
             outbox.pause_all(connection, "the constellation was restored from a backup")
 
 
-def _pause(connection: Connection) -> None:
+def pause(connection: Connection) -> None:
     """Let nothing start by itself in a copy, until a person says so."""
     schedules.pause_all(connection)
     tasks.block_starts(connection, "restored as a copy: set it to pending if it is to start here, too")
     calendars.pause_reminders(connection)
-
-
-def _import(source: Path, path: Path, now: str) -> Manifest:
-    with translated():
-        manifest = portable.read(source, path, now=now)
-        migrations_of("constellation").migrate(path, backup_to=None, now=now)
-    return manifest
-
-
-def _export(copy: Path, new: Path, kind: Kind, id_or_name: str) -> Manifest:
-    with closing(open_connection(copy)) as connection, connection:
-        _pause(connection)  # what an archive says is the same before and after it was imported
-    with new.open("xb") as file:
-        return portable.write(copy, file, kind=kind, id_or_name=id_or_name)
 
 
 def _vacuum(folder: Path) -> int:

@@ -209,7 +209,7 @@ class OpenBlocks:
         work.store(block_versions.append, line_of(row, by, planned, signed.change))
         work.event("memory.changed", changed_event(row, by))
         is_own = row.agent_id in by.author
-        if not is_own:  # what one agent owns, nobody watches
+        if not is_own:  # what one agent owns is not watched
             self.on_change(row, work)
         if (row.lent_to or not is_own) and is_agent(by.author):
             self._note(work, "memory_updated", row.label, author=by.author, importance=MEDIUM)

@@ -1,4 +1,4 @@
-"""`pattern demo`: one story in six chapters, in which everything really happens and every claim is checked.
+"""`pattern demo`: one story in seven chapters, in which everything really happens and every claim is checked.
 
 It starts the server that an operator would start, and speaks to it over HTTP as any client would.
 """
@@ -43,6 +43,11 @@ DAYS = 24
 # Messages accepted when the server is killed; the next one is on its way. A busy machine may let it end all turns
 # before the signal comes: then it is killed again, a little later.
 KILLED_AFTER = (14, 17, 20, 23)
+
+CREW = ("gus", "ines", "omar", "pia")
+TASK = "Plan the harvest of the peas."
+ROUNDS_MAX = 5
+ENDED = frozenset(name.removeprefix("turn.") for name in TERMINAL)
 
 NEXT = (
     ("up", "connect a language model and start the server"),
@@ -322,6 +327,43 @@ async def _written(home: Home) -> int:
     return int((await home.get(*_MEMORY))["content"].lower().count(SECRET))
 
 
+async def meet(demo: Demo) -> None:
+    """Kill the server while a group works, and check that the round continues where it was."""
+    async with demo.home() as home:
+        for name in CREW:
+            await home.call("POST", "agents", body={"name": name, "model_provider": "embedded"})
+        members = [{"agent_id": name} for name in CREW]
+        body = {"name": "crew", "pattern_type": "pipeline", "members": members}
+        await home.call("POST", "groups", body=body)
+    demo.show("$", f"pattern group create crew --pattern pipeline --members {','.join(CREW)}", "yellow")
+    demo.show("you", f"{TASK} (each hands its answer on to the next)", "cyan")
+    before: Json = {}
+    for _ in range(ROUNDS_MAX):  # a fast machine may end a round before the signal comes
+        before = await begin_round(demo)
+        await demo.child.start()
+        if before["status"] not in ENDED and before["tree"]:
+            break
+    done = sum(one["status"] == "completed" for one in before["tree"])
+    demo.show("", f"kill -9 in mid-round, when {done} of {len(CREW)} had answered. Restarted:")
+    async with demo.home() as home:
+        ask = partial(home.get, "turns", before["turn_id"])
+        turn = await once(lambda turn: turn["status"] in ENDED, ask)
+    claim(turn["status"] == "completed", f"the round completes (it is {turn['status']})")
+    asked = [one["name"] for one in turn["tree"]]
+    demo.show("", f"The round continues: {', '.join(asked)}.")
+    demo.check(asked == [*CREW], "every member was asked once, in order; none was skipped or asked again")
+
+
+async def begin_round(demo: Demo) -> Json:
+    """Send the group a message, and kill the server once its first member was asked; the turn as it was just before."""
+    async with demo.home() as home:
+        headers = {"Prefer": "respond-async"}
+        sent = await home.call("POST", "groups", "crew", "messages", body={"content": TASK}, headers=headers)
+        turn = await once(lambda turn: bool(turn["tree"]), partial(home.get, "turns", str(sent["turn_id"])))
+        await demo.child.kill()
+    return turn
+
+
 async def copy(demo: Demo) -> None:
     """A backup of a busy constellation, and what was restored from it."""
     file = demo.folder.resolve() / "home.db"
@@ -344,6 +386,7 @@ CHAPTERS: tuple[tuple[str, Callable[[Demo], Awaitable[None]]], ...] = (
     ("Search", search),
     ("Survive kill -9 in the middle of work", survive),
     ("Ask for approval", approve),
+    ("Let a group work through kill -9", meet),
     ("Back up and restore", copy),
 )
 
@@ -355,7 +398,8 @@ CHAPTERS: tuple[tuple[str, Callable[[Demo], Awaitable[None]]], ...] = (
     help="A new folder to do it in, kept afterwards.  [default: a temporary one, removed]",
 )
 def demo(data_dir: Path | None) -> None:
-    """Show in ten seconds what Pattern does: remember, merge, search, survive kill -9, ask for approval, back up.
+    """Show in ten seconds what Pattern does: remember, merge, search, survive kill -9, ask for approval,
+    work as a group, back up.
 
     All of it really happens, without a key and without a network. Exit code 1 if a claim does not hold.
 

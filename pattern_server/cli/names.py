@@ -136,6 +136,8 @@ async def fill(api: Api, config: Config, given: dict[str, Any]) -> None:
             given[name] = tuple([await kind.whole(api, one, given) for one in value])
         elif value is not None:
             given[name] = await kind.whole(api, value, given)
+        elif name == "constellation" and given.get("kind") == name and given.get("name"):
+            given[name] = given["name"]  # `export constellation --name`
         elif kind.is_only and not (name == "agent" and given.get("everyone")):
             default = config.default_constellation if name == "constellation" else ""
             given[name] = default or await kind.only(api, given)

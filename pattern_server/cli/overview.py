@@ -48,7 +48,13 @@ async def notable(home: Home, output: Output, limit: int) -> None:
 
 @overview.add("record", "'We move in May.'")
 @click.argument("event")
-@click.option("--kind", type=click.Choice([kind.value for kind in NotableKind]), default="decision", show_default=True)
+@click.option(
+    "--kind",
+    type=click.Choice([kind.value for kind in NotableKind]),
+    default="decision",
+    show_default=True,
+    help="What it is.",
+)
 async def record(home: Home, output: Output, event: str, kind: str) -> None:
     """Record the notable EVENT in a sentence; agents are shown it with their next messages."""
     made = await home.call("POST", "overview", "notable", body={"description": event, "event_type": kind})

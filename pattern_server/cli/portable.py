@@ -45,7 +45,7 @@ async def export(home: Home, output: Output, kind: str, name: str | None, target
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
     if kind == WHOLE:
-        home, name = Home(home.api, name or home.name), None
+        name = None  # it is `home`'s
     elif name is None:
         raise click.UsageError(f"No {kind} was named. Use --name NAME.")
     made = await home.call("POST", "export", body={"kind": kind, "name": name})

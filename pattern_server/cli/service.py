@@ -56,8 +56,9 @@ system_option = click.option("--system", "is_system", is_flag=True, help="For th
 def install(config: Config, output: Output, is_system: bool, is_shown: bool) -> None:
     """Start the server now and at every boot, by systemd, or by launchd on macOS.
 
-    With `--system` the data are in /var/lib/pattern. The service has no variables of this shell: put keys into
-    pattern.env in the data directory, a line NAME=VALUE each, or use credentials of systemd.
+    With `--system` the data are where systemd keeps the state of services, in the folder pattern. The service has no
+    variables of this shell: put keys into pattern.env in the data directory, a line NAME=VALUE each, or use
+    credentials of systemd.
     """
     text = launch_agent(config) if sys.platform == "darwin" else unit_of(config, is_system=is_system)
     if is_shown:

@@ -25,7 +25,6 @@ from pattern_server.http.routing import ApiRoute, ServerState
 
 # The whole API: one module per resource, each with its `router`.
 RESOURCES = (
-    "pattern_server.http.routes.portable",
     "pattern_server.http.routes.constellations",
     "pattern_server.http.routes.agents",
     "pattern_server.http.routes.groups",
@@ -59,6 +58,7 @@ RESOURCES = (
     "pattern_server.http.v1.chat",
     "pattern_server.http.v1.responses",
     "pattern_server.http.routes.audit",
+    "pattern_server.http.routes.portable",
 )
 
 

@@ -22,6 +22,8 @@ from pattern_server.serve import Assembled, assembled, configure_logs
 API = "/api/v1"
 DETERMINISTIC = {"provider": "deterministic"}  # no model is loaded for a test
 CHEAP = {"memory_kib": 64, "passes": 1, "lanes": 1}  # passwords in half a millisecond
+# A test asks as much as it likes.
+BUSY = dict.fromkeys(("rate_per_address", "rate_per_token", "rate_per_user", "rate_per_constellation"), 100_000.0)
 # A name for a test's own provider.
 SCRIPTED = {"scripted": {"kind": "openai", "base_url": "http://127.0.0.1:9/v1"}}
 
@@ -98,7 +100,16 @@ def client_of(url: str, secret: str) -> httpx2.AsyncClient:
 def config_for(folder: Path, **flags: Any) -> Config:
     """A configuration that nothing outside the test decides; agents that name no model get the scripted one."""
     model = {"default_provider": "scripted", "default_model": "m"}
-    given = {"embeddings": DETERMINISTIC, "passwords": CHEAP, "providers": SCRIPTED, **model, "port": 0, **flags}
+    http = {**BUSY, **flags.pop("http", {})}
+    given = {
+        "http": http,
+        "embeddings": DETERMINISTIC,
+        "passwords": CHEAP,
+        "providers": SCRIPTED,
+        **model,
+        "port": 0,
+        **flags,
+    }
     return load(data_dir=folder / "data", **given)
 
 

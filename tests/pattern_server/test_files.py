@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from pattern_db.database import DatabaseThreads
 from pattern_db.errors import BackupInvalid, MigrationEdited, OwnedElsewhere, RowConflict, RowNotFound
 from pattern_db.files import DataDirLock
 from pattern_db.tables import meta
-from pattern_server.files import UNFINISHED_NAME, ConstellationFiles
+from pattern_server.files import UNFINISHED_NAME, ConstellationFiles, pause
+from tests.support import START
 
 
 @pytest.fixture
@@ -68,6 +70,25 @@ async def test_a_copy_gets_a_new_id(files: ConstellationFiles, tmp_path: Path) -
             (files.folder("con_1")).rename(files.folder("con_3"))
             async with files.open("con_3", threads):
                 pass
+
+
+async def test_a_copy_starts_nothing_by_itself_until_a_person_says_so(files: ConstellationFiles) -> None:
+    await files.create("con_1")
+    with closing(open_connection(files.folder("con_1") / "pattern.db")) as connection:
+        connection.execute(
+            "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools, status,"
+            " created_at, updated_at) VALUES ('a', 'a', 'p', 'm', '', '{}', '[]', 'active', ?1, ?1)",
+            (START,),
+        )
+        connection.execute(
+            "INSERT INTO schedule (id, name, agent_id, message, status, plan, seen, created_at, updated_at)"
+            " VALUES ('s', 's', 'a', 'Hello', 'active', '{}', '{}', ?1, ?1)",
+            (START,),
+        )
+        connection.execute("INSERT INTO timer VALUES ('schedule', 's', ?1, NULL)", (START,))
+        pause(connection)
+        assert connection.execute("SELECT status FROM schedule").get == "paused"
+        assert connection.execute("SELECT count(*) FROM timer").get == 0
 
 
 async def test_a_bad_copy_leaves_nothing(files: ConstellationFiles, tmp_path: Path) -> None:

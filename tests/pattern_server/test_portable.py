@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pattern_core.car import ArchiveInvalid
 from pattern_core.testing import ScriptedProvider, says
+from pattern_server.portable import export, import_archive
 from tests.pattern_server.place import Place, config_for, serving
 
 
-async def exported(place: Place, constellation: str = "home", **body: str) -> dict[str, object]:
+async def exported(place: Place, constellation: str = "home", **body: str) -> dict[str, Any]:
     answer = await place.admin.post(f"/constellations/{constellation}/export", json=body)
     assert answer.status_code == 201, answer.text
     return dict(answer.json())
@@ -52,7 +55,7 @@ async def test_an_agent_and_a_group_alone(tmp_path: Path) -> None:
             await place.admin.post("/constellations/home/agents", json={"name": name})
         group = {"name": "team", "pattern_type": "round_robin", "members": [{"agent_id": "ben"}, {"agent_id": "ada"}]}
         assert (await place.admin.post("/constellations/home/groups", json=group)).status_code == 201
-        assert (await exported(place, kind="agent", name="cleo"))["manifest"]["rows"]["agents"] == 1  # type: ignore[index]
+        assert (await exported(place, kind="agent", name="cleo"))["manifest"]["rows"]["agents"] == 1
         made = await exported(place, kind="group", name="team")
         assert (await place.admin.post("/constellations/import", json={"file": made["path"]})).status_code == 201
         agents = (await place.admin.get("/constellations/team/agents")).json()["items"]
@@ -88,10 +91,11 @@ async def test_documents_that_do_not_open_are_refused(tmp_path: Path) -> None:
                     "UPDATE memory_block_updates SET update_blob = x'00ff'"
                 ).fetchall()
             )
-        made = await exported(place)
-        answer = await place.admin.post("/constellations/import", json={"file": made["path"], "name": "other"})
-        assert (answer.status_code, answer.json()["code"]) == (422, "archive_invalid")
-        assert "human" in answer.json()["detail"]
+        made, manifest = await export(server.constellations, principal, "home", "constellation", None)
+        assert manifest.rows["memory_block_updates"] == 1
+        with pytest.raises(ArchiveInvalid, match="human"):
+            await import_archive(server.constellations, principal, made.path, "other")
+        assert [path.suffix for path in (tmp_path / "data").glob(".import-*")] == []
 
 
 @pytest.mark.parametrize(

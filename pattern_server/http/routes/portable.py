@@ -10,10 +10,9 @@ import trio
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-from pattern_core import portable
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.portable import Kind, Manifest
-from pattern_server.accounts import Constellation
+from pattern_core.portable import Kind, Manifest, verify
+from pattern_server import portable
 from pattern_server.constellations import Copy
 from pattern_server.http.bodies import RequestModel, answer_of, fields_with
 from pattern_server.http.routes.constellations import CONSTELLATION, answer_made
@@ -52,7 +51,7 @@ async def export(c: str, body: ExportRequest, server: Server, caller: MayWrite) 
     """
     if (body.kind == "constellation") != (body.name is None):
         raise InvalidInput("`name` names the agent or group; leave it out for the whole constellation, else send it")
-    copy, manifest = await server.constellations.export(caller, c, body.kind, body.name)
+    copy, manifest = await portable.export(server.constellations, caller, c, body.kind, body.name)
     return fields_with(copy, manifest=manifest)
 
 
@@ -62,7 +61,7 @@ async def download(c: str, file: str, server: Server, caller: MayWrite) -> Strea
 
     Return an archive that was exported before, by the name of its file.
     """
-    path = await server.constellations.exported(caller, c, file)
+    path = await portable.exported(server.constellations, caller, c, file)
     headers = {"content-disposition": f'attachment; filename="{path.name}"'}
     return StreamingResponse(_pieces(path), media_type="application/vnd.ipld.car", headers=headers)
 
@@ -83,8 +82,9 @@ async def import_archive(body: ImportRequest, server: Server, caller: MayAdminis
     Create a constellation from an archive on the server's machine: all of it, or nothing. Its schedules are paused.
     Only for administrators.
     """
-    row: Constellation = await server.constellations.import_archive(caller, _path(body.file), body.name)
-    return answer_made(server, row, response)
+    return answer_made(
+        server, await portable.import_archive(server.constellations, caller, _path(body.file), body.name), response
+    )
 
 
 @router.post("/import/check", response_model=MANIFEST)
@@ -93,7 +93,7 @@ async def check_archive(body: ImportRequest, server: Server, caller: MayAdminist
 
     Read the whole archive and return what it says of itself; nothing is imported. Only for administrators.
     """
-    return await trio.to_thread.run_sync(portable.verify, _path(body.file))
+    return await trio.to_thread.run_sync(verify, _path(body.file))
 
 
 def _path(file: str) -> Path:

@@ -33,7 +33,7 @@ from pattern_server.http.routes.messages import ended
 from pattern_server.http.routing import Access, MayChat, Router, Server
 from pattern_server.http.sse import EventStream
 from pattern_server.http.v1.asked import Asked, AskedRequest, Effort, call_in, parts_in, text_in
-from pattern_server.http.v1.exchange import Finish, Headers, PendingAnswer, Reply, Spoken, begin, reply_of
+from pattern_server.http.v1.exchange import STREAMED, Finish, Headers, PendingAnswer, Reply, Spoken, begin, reply_of
 from pattern_server.http.v1.models import NamedModel, resolve
 
 DONE = b"data: [DONE]\n\n"
@@ -107,7 +107,7 @@ def _called(call: object) -> ToolCall:
     raise InvalidInput("`tool_calls`: a call needs an `id`, and a `function` with a name and arguments")
 
 
-@router.post("/chat/completions")
+@router.post("/chat/completions", responses=STREAMED)
 async def complete(body: ChatRequest, request: Request, server: Server, caller: MayChat, extras: Headers) -> object:
     """Create a chat completion.
 

@@ -34,6 +34,8 @@ ORIGIN = "openai"  # of sessions and messages
 STEPS_MAX = 1_000_000  # no turn has so many
 REPEATED_WITHIN_S = 1_800.0
 
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+
 Finish = Literal["stop", "length", "content_filter", "tool_calls"]
 
 

@@ -30,7 +30,7 @@ from pattern_server.http.routing import Access, Demand, MayChat, MayRead, Router
 from pattern_server.http.sse import EventStream
 from pattern_server.http.v1.asked import Asked, AskedRequest, Effort, call_in, parts_in, text_in
 from pattern_server.http.v1.chat import answering, ignore, of_model, sent
-from pattern_server.http.v1.exchange import Headers, PendingAnswer, Reply, Spoken, TurnFailed, begin, reply_of
+from pattern_server.http.v1.exchange import STREAMED, Headers, PendingAnswer, Reply, Spoken, TurnFailed, begin, reply_of
 from pattern_server.http.v1.models import NamedModel, resolve
 
 EVENTS_MAX = 1_000  # of a stream, for one event of a turn: numbers leave room for them
@@ -110,7 +110,7 @@ class ResponseRequest(AskedRequest):
         return self.asked(conversation, instructions, form, effort, max_output_tokens=self.max_output_tokens)
 
 
-@router.post("/responses")
+@router.post("/responses", responses=STREAMED)
 async def respond(body: ResponseRequest, request: Request, server: Server, caller: MayChat, extras: Headers) -> object:
     """Create a response.
 

@@ -66,8 +66,10 @@ def test_a_migration_that_fails_leaves_the_file_and_names_the_copy(
     home: Pattern, data_dir: Path, outdated: Path
 ) -> None:
     with closing(open_connection(outdated)) as connection:
-        made = re.findall(r"CREATE TABLE (\w+)", migrations_of("constellation").all[-1].sql)
-        connection.execute(f"CREATE TABLE {made[-1]} (id)")  # what it makes is there already
+        newest = migrations_of("constellation").all[-1].sql
+        made = re.findall(r"CREATE TABLE (\w+)|ALTER TABLE (\w+) ADD COLUMN (\w+)", newest)[-1]
+        # What it makes is there already.
+        connection.execute(f"CREATE TABLE {made[0]} (id)" if made[0] else f"ALTER TABLE {made[1]} ADD {made[2]} TEXT")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     before = outdated.read_bytes()
     ran = home("db", "migrate")

@@ -55,7 +55,7 @@ def test_it_runs_in_short_chapters_and_leaves_its_files_in_the_given_folder(
     assert run(["demo", "--data-dir", str(tmp_path / "demo")]) == 0, capsys.readouterr().err
     shown = capsys.readouterr().out
     parts = chapters(shown)
-    assert [lines[0][:2] for lines in parts] == [f"{number}." for number in range(1, 7)]
+    assert [lines[0][:2] for lines in parts] == [f"{number}." for number in range(1, 8)]
     assert [lines for lines in parts if len(lines) > LINES_MAX] == []
     assert [line for lines in parts for line in lines if len(line) > COLUMNS_MAX] == []
     ending = shown.partition("Everything above was checked, in ")[2].splitlines()
