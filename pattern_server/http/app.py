@@ -140,7 +140,8 @@ async def _refuse(request: Request, error: HTTPException) -> Response:
     response = of_framework(error)
     if response.status_code == 405:
         found = [route for route in request.app.router.routes if route.matches(request.scope)[0] is not Match.NONE]
-        allowed = {method for route in found if route.path == found[0].path for method in route.methods}
+        path = min((route.path for route in found), key=lambda path: path.count("{"))  # the one that says most
+        allowed = {method for route in found if route.path == path for method in route.methods}
         response.headers["allow"] = ", ".join(sorted(allowed))
     return for_path(request.url.path, response)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from pattern_core.agent_settings import settings_of
 from pattern_core.errors import InvalidInput
@@ -34,6 +34,15 @@ _TITLE = "5-word-or-less title for the conversation"  # LibreChat's
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
 
 
+def _a_bool(value: object) -> object:
+    if value is not None and not isinstance(value, bool):
+        raise ValueError("it must be true or false")
+    return value
+
+
+A_BOOL = BeforeValidator(_a_bool)  # else 1 is true
+
+
 class AskedRequest(RequestModel):
     """What both forms have in common. A field with one possible value is there because clients send it."""
 
@@ -43,7 +52,7 @@ class AskedRequest(RequestModel):
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
-    parallel_tool_calls: Literal[True] | None = None
+    parallel_tool_calls: Annotated[Literal[True], A_BOOL] | None = None
     metadata: dict[str, str] | None = None
     store: bool | None = None
     service_tier: Literal["auto", "default"] | None = None

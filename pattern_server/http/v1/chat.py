@@ -32,7 +32,7 @@ from pattern_server.http.errors import OPENAI, for_path, of_error
 from pattern_server.http.routes.messages import ended
 from pattern_server.http.routing import Access, MayChat, Router, Server
 from pattern_server.http.sse import EventStream
-from pattern_server.http.v1.asked import Asked, AskedRequest, Effort, call_in, parts_in, text_in
+from pattern_server.http.v1.asked import A_BOOL, Asked, AskedRequest, Effort, call_in, parts_in, text_in
 from pattern_server.http.v1.exchange import STREAMED, Finish, Headers, PendingAnswer, Reply, Spoken, begin, reply_of
 from pattern_server.http.v1.models import NamedModel, resolve
 
@@ -59,10 +59,10 @@ class ChatRequest(AskedRequest):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     reasoning_effort: Effort | None = None
     response_format: dict[str, Any] | None = None
-    n: Literal[1] | None = None
-    frequency_penalty: Literal[0] | None = None
-    presence_penalty: Literal[0] | None = None
-    logprobs: Literal[False] | None = None
+    n: Annotated[int, Field(ge=1, le=1)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    presence_penalty: Annotated[float, Field(ge=0, le=0)] | None = None
+    logprobs: Annotated[Literal[False], A_BOOL] | None = None
 
     def read(self) -> Asked:
         """Return the request in the words of the core.

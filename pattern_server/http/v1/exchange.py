@@ -16,6 +16,7 @@ from pattern_core.approvals import ApprovalAnswer
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput, PatternError
 from pattern_core.events import Event
+from pattern_core.limits import KEY_CHARS_MAX
 from pattern_core.messages import Image, Text, ToolCall
 from pattern_core.turns.admission import DIGEST_BYTES, IncomingMessage, accepted_before
 from pattern_core.turns.consent import AGREED
@@ -34,7 +35,7 @@ ORIGIN = "openai"  # of sessions and messages
 STEPS_MAX = 1_000_000  # no turn has so many
 REPEATED_WITHIN_S = 1_800.0
 
-STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {}}}}}
 
 Finish = Literal["stop", "length", "content_filter", "tool_calls"]
 
@@ -49,7 +50,7 @@ class TurnFailed(PatternError):
 class Extras(BaseModel):
     """What a client says in headers: about repetition, and in which conversation the request belongs."""
 
-    idempotency_key: IdempotencyKey = None
+    idempotency_key: Annotated[IdempotencyKey, Field(min_length=1, max_length=KEY_CHARS_MAX)] = None
     x_stainless_retry_count: Annotated[
         str, Field(description="Set by OpenAI's clients: how often they repeated the request.")
     ] = "0"
