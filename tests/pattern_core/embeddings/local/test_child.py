@@ -92,10 +92,12 @@ def test_it_ends_when_no_process_reads_the_answer() -> None:
     (source, questions), (answers, target) = os.pipe(), os.pipe()
     os.close(answers)
     os.write(questions, asking(id=1, do="info"))
-    began = time.monotonic()
-    assert serve(playing(), source, target, idle_s=60) == 0
+    began, orphaned = time.monotonic(), threading.Event()
+    assert serve(playing(), source, target, idle_s=60, on_orphaned=orphaned.set) == 0
     assert time.monotonic() - began < 30
-    for descriptor in (questions, source, target):
+    os.close(questions)
+    assert orphaned.wait(60)  # else its thread would read from the next test's pipe, which gets the same number
+    for descriptor in (source, target):
         os.close(descriptor)
 
 
