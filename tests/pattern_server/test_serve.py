@@ -310,7 +310,7 @@ async def test_events_for_a_webhook_survive_sigkill_and_keep_their_ids(alone: Pa
                 await client.post("/constellations/home/agents/ada/messages", json={"content": "hello"})
             await until(lambda: len(server.requests) == 1)  # it was sent, and no answer came before the kill
         async with process_of(alone, *arguments) as client:
-            await until(lambda: len(server.requests) == 2)
+            await until(lambda: len(server.requests) >= 2)  # the others follow at once
             deliveries = "/constellations/home/webhooks/pager/deliveries"
             for one in (await client.get(f"{deliveries}?status=pending")).json()["items"]:
                 await client.post(f"{deliveries}/{one['id']}/retry")
