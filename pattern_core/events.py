@@ -11,6 +11,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
 from typing import NamedTuple
@@ -322,6 +323,7 @@ class EventLog:
         return await self._database.read_aside(group_runs.member_turns, turn_id)
 
 
+@dataclass(slots=True, eq=False)
 class Subscription:
     """An async iterator over events in order, without gap or repetition; with a turn, up to its terminal event.
 
@@ -329,13 +331,12 @@ class Subscription:
     a place in the log and holds nothing, so it may be left at any time.
     """
 
-    def __init__(self, log: EventLog, after: int, turn_id: str | None, members: set[str] | None) -> None:
-        self._log = log
-        self._cursor = after
-        self._turn_id = turn_id
-        self._members = members  # turns of members; None: still to be read
-        self._ready: deque[Event] = deque()
-        self._ended = False
+    _log: EventLog
+    _cursor: int
+    _turn_id: str | None
+    _members: set[str] | None  # turns of members; None: still to be read
+    _ready: deque[Event] = field(default_factory=deque)
+    _ended: bool = False
 
     def __aiter__(self) -> Subscription:
         return self

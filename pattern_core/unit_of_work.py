@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec
 
 from pattern_core.errors import Conflict, NotFound
@@ -23,16 +23,16 @@ from pattern_db.tables.activity import ActivityEvent
 P = ParamSpec("P")
 
 
+@dataclass(slots=True, eq=False)
 class UnitOfWork:
     """Functions of a connection to run in one transaction, events to store with them, and callbacks.
 
     `settle` is called once, after the commit or failure; a second call does nothing.
     """
 
-    def __init__(self) -> None:
-        self.drafts: list[Draft] = []
-        self._writes: list[tuple[bool, Callable[..., Any], tuple[object, ...], dict[str, object]]] = []
-        self._settled: list[Callable[[bool], None]] = []
+    drafts: list[Draft] = field(default_factory=list)
+    _writes: list[tuple[bool, Callable[..., Any], tuple[object, ...], dict[str, object]]] = field(default_factory=list)
+    _settled: list[Callable[[bool], None]] = field(default_factory=list)
 
     @property
     def has_writes(self) -> bool:

@@ -103,7 +103,7 @@ class Principal:
     @property
     def sender(self) -> str:
         """The sender of this caller's messages: as `author`, or one who may only chat."""
-        return self.author if "write" in self.scopes else f"conversant:{self.user_id}"
+        return f"user:{self.user_id}" if "write" in self.scopes else f"conversant:{self.user_id}"
 
 
 @dataclass(slots=True)

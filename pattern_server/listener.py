@@ -217,13 +217,6 @@ class _Connection:
         for each in self._sets:
             each.unauthenticated.pop(self, None)
 
-    def _set_waiting(self, is_waiting: bool) -> None:
-        """Note whether the connection waits for a request."""
-        for each in self._sets:
-            each.waiting.pop(self, None)
-            if is_waiting and not self.closed.is_set():
-                each.waiting[self] = None
-
     def close(self) -> None:
         """Close the connection immediately, even during a request. Safe to call twice."""
         for each in self._sets:
@@ -241,7 +234,8 @@ class _Connection:
             request = await self._next_event()
         if self.idle.cancelled_caught or not isinstance(request, h11.Request):
             return False
-        self._set_waiting(False)
+        for each in self._sets:
+            each.waiting.pop(self, None)
         path, _, query = request.target.partition(b"?")
         self._may_have_body = request.method != b"HEAD"
         self._request = trio.CancelScope()
@@ -267,7 +261,8 @@ class _Connection:
         if self._parser.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             return False
         self._parser.start_next_cycle()
-        self._set_waiting(True)
+        for each in self._sets if not self.closed.is_set() else ():
+            each.waiting[self] = None
         return True
 
     async def _receive(self) -> Message:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import trio
 
-from pattern_core.agent_settings import NO_SETTINGS, AgentSettings, settings_of
+from pattern_core.agent_settings import NO_SETTINGS, settings_of
 from pattern_core.agents import Agent, Roster
 from pattern_core.conversation.history import History, load_history
 from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternError, Unavailable
@@ -394,7 +394,10 @@ class Actors:
         left_s: float = math.inf,
     ) -> Turn:
         """Return a turn before its first step, with its agent's time limit; at most `left_s`."""
-        now_ms, settings, sender = self._journal.clock.now_ms(), _settings(agent), row.sender.partition(":")[0]
+        settings = NO_SETTINGS
+        with suppress(InvalidInput):  # it ends the turn when it has begun
+            settings = settings_of(agent.config)
+        now_ms, sender = self._journal.clock.now_ms(), row.sender.partition(":")[0]
         limits = self._services.models.limits(agent.model_provider)
         wall_s = min(settings.limits.wall_s or limits.turn_timeout_s, left_s)
         record = Record(
@@ -546,14 +549,6 @@ def _find_work(connection: Connection, agent_id: str) -> tuple[TurnRow, Mapping[
         return unfinished, None
     waiting = turns.first_message(connection, agent_id)
     return None if waiting is None else (turns.by_key(connection, waiting.turn), json.loads(waiting.payload))
-
-
-def _settings(agent: Agent) -> AgentSettings:
-    """Return the agent's settings; errors in them end its turn later."""
-    try:
-        return settings_of(agent.config)
-    except InvalidInput:
-        return NO_SETTINGS
 
 
 def _left_s(row: TurnRow, now_ms: int) -> float:

@@ -143,9 +143,7 @@ class EventStream(Response):
         """Return what is sent before the first event."""
         return f"retry: {RETRY_MS}\n\n".encode()
 
-    def encode(self, event: Event) -> bytes:
-        """Return an event as sent; maybe nothing."""
-        return encode(event)
+    encode: Callable[[Event], bytes] = staticmethod(encode)  # an event as sent; maybe nothing
 
     async def last(self, _constellation: Constellation) -> bytes:
         """Return what is sent after the last event."""
