@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real_llm.llama import Llama, llama
+from tests.real_llm.llama import SLOTS, Llama, llama
 
 LARGER = "PATTERN_REAL_LLM"
 MISSING = "needs the packages that `make real_llm` installs"
@@ -33,5 +33,5 @@ def larger() -> Iterator[Llama]:
         pytest.skip(MISSING)
     if not (named := os.environ.get(LARGER)):
         pytest.skip(f"{LARGER} names no GGUF file of an instruct model with 1.5 billion parameters or more")
-    with llama(Path(named)) as server:
+    with llama(Path(named), slots=SLOTS) as server:
         yield server

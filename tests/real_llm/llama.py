@@ -22,6 +22,7 @@ from tests.scenarios.server import serving
 from tests.sources import ROOT
 
 WINDOW = 8_192
+SLOTS = 4  # of the larger model: words of several answers are computed together, in little more time than those of one
 PING_S = 2  # its default is 30
 PATIENCE_S = 900  # a processor may need minutes for a prompt
 STEADY = {"temperature": 0, "max_output_tokens": 200}
@@ -43,14 +44,14 @@ base_url = "{url}/v1"
 
 @dataclass(frozen=True, kw_only=True)
 class Llama:
-    """A server of one model, with one slot: one answer at a time."""
+    """A server of one model."""
 
     url: str
     model: str  # the file's name
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Take the only slot with an answer without end; other requests wait and hear nothing but pings."""
+        """Take a slot with an answer without end; where it is the only one, others wait and hear nothing but pings."""
         endless = {"prompt": "Once upon a time", "n_predict": WINDOW // 2, "ignore_eos": True, "stream": True}
         with httpx2.stream("POST", f"{self.url}/completion", json=endless, timeout=60.0) as response:
             next(response.iter_lines())
@@ -64,9 +65,9 @@ class Llama:
 
 
 @contextmanager
-def llama(model: Path) -> Iterator[Llama]:
-    """Serve a GGUF file until the end of the block."""
-    command = [sys.executable, "-m", "tests.real_llm.llama", str(model)]
+def llama(model: Path, *, slots: int = 1) -> Iterator[Llama]:
+    """Serve a GGUF file until the end of the block, with so many answers at a time."""
+    command = [sys.executable, "-m", "tests.real_llm.llama", str(model), str(slots)]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
@@ -118,6 +119,7 @@ class Turn:
     """A turn that has ended, as the API shows it."""
 
     def __init__(self, shown: Mapping[str, Any]) -> None:
+        self.shown = shown
         self.status: str = shown["status"]
         self.error: object = shown["error"]
         self.usage: Mapping[str, int] = shown["usage"]
@@ -141,13 +143,13 @@ async def home(model: Llama, folder: Path, limits: str = "") -> AsyncIterator[Ho
         yield Home(client=client)
 
 
-def main(model: str) -> None:
+def main(model: str, slots: int) -> None:
     """Serve the file until its input ends."""
     import xllamacpp
 
     settings = xllamacpp.CommonParams()
     settings.model.path = model
-    settings.n_ctx, settings.n_parallel, settings.n_gpu_layers = WINDOW, 1, 0
+    settings.n_ctx, settings.n_parallel, settings.n_gpu_layers = WINDOW * slots, slots, 0
     # Its threads wait for each other without rest: with one per processor a busy machine writes no word in a minute.
     settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 1) // 2)
     settings.sse_ping_interval = PING_S
@@ -160,4 +162,4 @@ def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,11 +1,17 @@
 """Simple requests to a useful model: which tool it calls first, and whether it answers in plain words.
 
 The same model is asked through Pattern twice: with the prompt of a new agent, and with two sentences in its place, the
-same tools and no memory. What the prompt costs in quality is the difference.
+same tools and no memory. What the prompt costs in quality is the difference. Requests by which no wording was chosen
+(`held_out`) are reported apart.
+
+All rows take half an hour or more on a processor. With PATTERN_REAL_LLM_ROWS=FILE each is kept when it is there, and a
+run that was cut goes on; name a new file when the code or the model is another.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
-from tests.real_llm.llama import Home, Llama, Turn, home
+from tests.real_llm.llama import SLOTS, Home, Llama, Turn, home
 
 FILE = tomllib.loads((Path(__file__).parent / "requests.toml").read_text())
 REQUESTS: Sequence[Mapping[str, Any]] = FILE["request"]
+HELD_OUT: Sequence[Mapping[str, Any]] = FILE["held_out"]
+ROWS = os.environ.get("PATTERN_REAL_LLM_ROWS")
 RIGHT_TOOL_MIN, PLAIN_MIN = 0.85, 0.9
 # What a person would not call words: JSON, code, tags, and the headings of a prompt.
 MARKUP = re.compile(
@@ -80,8 +89,8 @@ class Score:
         """The shares, and a line for each request that was not answered as it should be."""
         asked = [one for one in self.outcomes if "answer" in one.request]
         head = (
-            f"{self.name}: right tool {self.tools:.0%}, plain answer {self.plain:.0%}, right answer"
-            f" {sum(one.is_answered for one in asked)} of {len(asked)}; the shortest prompt has"
+            f"{self.name}, {len(self.outcomes)} requests: right tool {self.tools:.0%}, plain answer {self.plain:.0%},"
+            f" right answer {sum(one.is_answered for one in asked)} of {len(asked)}; the shortest prompt has"
             f" {self._prompt_tokens} tokens"
         )
         wrong = [one for one in self.outcomes if not (one.has_right_tool and one.is_plain and one.is_answered)]
@@ -100,11 +109,12 @@ async def test_simple_requests(larger: Llama, tmp_path: Path, capsys: pytest.Cap
         for name in ("bob", "scout"):  # they have no language model, so that the server is free
             await place.agent(name, model_provider="embedded", model_name="rules-1")
         memory = [{"label": label, "content": text} for label, text in FILE["memory"].items()]
-        ours = await _scored(place, "the prompt of a new agent", REQUESTS, memory=memory)
+        ours = await _scored(place, "ours", REQUESTS, memory=memory)
+        held_out = await _scored(place, "held-out requests", HELD_OUT, memory=memory)
         without = [one for one in REQUESTS if not one.get("in_memory")]
         config = {"context": NOTHING_MORE}
-        minimal = await _scored(place, "two sentences", without, memory=[], system_prompt=MINIMAL, config=config)
-    report = f"\n{larger.model}, {len(REQUESTS)} requests\n{ours.report()}\n{minimal.report()}"
+        minimal = await _scored(place, "minimal prompt", without, memory=[], system_prompt=MINIMAL, config=config)
+    report = "\n".join(["", larger.model, *[score.report() for score in (ours, held_out, minimal)]])
     with capsys.disabled():
         print(report)
     assert ours.tools >= RIGHT_TOOL_MIN, report
@@ -112,12 +122,26 @@ async def test_simple_requests(larger: Llama, tmp_path: Path, capsys: pytest.Cap
 
 
 async def _scored(place: Home, name: str, requests: Sequence[Mapping[str, Any]], **fields: Any) -> Score:
-    """Ask a new agent for each request, so that none has a past."""
-    outcomes = []
-    for number, request in enumerate(requests):
-        agent = f"{name.split()[0]}-{number}"
-        await place.agent(agent, **fields)
-        if "archived" in request:
-            await place.post(f"/agents/{agent}/archival", {"content": request["archived"]})
-        outcomes.append(Outcome(request=request, turn=await place.say(agent, request["say"])))
-    return Score(name=name, outcomes=outcomes)
+    """Ask a new agent for each request, so that none has a past; do not ask again what the file of rows holds."""
+    turns: dict[str, Mapping[str, Any]] = {}  # by the request's words
+    if ROWS and Path(ROWS).exists():
+        rows = map(json.loads, Path(ROWS).read_text().splitlines())
+        turns = {row["say"]: row["turn"] for row in rows if row["prompt"] == name}
+    free = trio.CapacityLimiter(SLOTS)
+
+    async def ask(number: int, request: Mapping[str, Any]) -> None:
+        agent, words = f"{name.split()[0]}-{number}", request["say"]
+        async with free:
+            await place.agent(agent, **fields)
+            if "archived" in request:
+                await place.post(f"/agents/{agent}/archival", {"content": request["archived"]})
+            turns[words] = (await place.say(agent, words)).shown
+        if ROWS:
+            async with await trio.Path(ROWS).open("a") as file:
+                await file.write(json.dumps({"prompt": name, "say": words, "turn": turns[words]}) + "\n")
+
+    async with trio.open_nursery() as nursery:
+        for number, request in enumerate(requests):
+            if request["say"] not in turns:
+                nursery.start_soon(ask, number, request)
+    return Score(name=name, outcomes=[Outcome(request=one, turn=Turn(turns[one["say"]])) for one in requests])

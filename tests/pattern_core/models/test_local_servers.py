@@ -204,6 +204,14 @@ QUIRKS: dict[str, Quirk] = {
         sends=[native(call(arguments='{"txt": "tea"}')), GREETS],
         gives=['call shout {"txt": "tea"}', "result shout: error text", *HELLO],
     ),
+    "case": Quirk(sends=[native(call("Shout")), GREETS], gives=[*SHOUTED, *HELLO]),
+    "prefix": Quirk(sends=[native(call("functions.shout")), GREETS], gives=[*SHOUTED, *HELLO]),
+    "doubled": Quirk(sends=[native(call(arguments=json.dumps(TEA))), GREETS], gives=[*SHOUTED, *HELLO]),
+    "badjson": Quirk(sends=[native(call(arguments='{"text": "tea"')), GREETS], gives=[*SHOUTED, *HELLO]),
+    "a number instead of text": Quirk(
+        sends=[native(call(arguments='{"text": 7}')), GREETS],
+        gives=['call shout {"text": "7"}', "result shout: 7", *HELLO],
+    ),
     "cut JSON": Quirk(
         sends=[native(call(arguments='{"text": "te'), finish="length"), GREETS],
         gives=["call shout {}", "result shout: error", *HELLO],
@@ -235,6 +243,16 @@ QUIRKS: dict[str, Quirk] = {
         gives=[],
         status="failed",
         error="base_url",
+    ),
+    "ctx": Quirk(
+        sends=[
+            refuses(400, "request (3251 tokens) exceeds the available context size (2048 tokens), try increasing it")
+        ]
+        * 2,
+        gives=[],
+        status="limit",
+        error="the window of 2,048 tokens",
+        events=["step.superseded"],
     ),
     "loading": Quirk(sends=[*[LOADING] * 9, GREETS], events=["model.retry model_loading"] * 9),
     "notools": Quirk(sends=[OLLAMA, GREETS], events=["model.retry model_without_tools"]),
