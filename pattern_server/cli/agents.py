@@ -134,9 +134,7 @@ async def show(home: Home, output: Output, name: str) -> None:
 @click.option("--name", "new_name", metavar="NAME", help="A new name.")
 @click.option("--status", type=STATUS, help="Only active agents answer messages.")
 @fields
-async def edit(
-    home: Home, output: Output, name: str, new_name: str | None, status: str | None, **given: Any
-) -> None:
+async def edit(home: Home, output: Output, name: str, new_name: str | None, status: str | None, **given: Any) -> None:
     """Change an agent. Settings that are not given stay the same."""
     body = body_of(given)
     body |= {field: value for field, value in (("name", new_name), ("status", status)) if value is not None}

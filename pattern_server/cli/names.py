@@ -31,7 +31,9 @@ class Named(click.ParamType[str]):
 
     name = "name"
 
-    def __init__(self, listed: str, *, field: str = "name", is_only: bool = False, for_: str = "", **query: str) -> None:
+    def __init__(
+        self, listed: str, *, field: str = "name", is_only: bool = False, for_: str = "", **query: str
+    ) -> None:
         self.listed = listed
         self.field = field
         self.is_only = is_only

@@ -250,9 +250,9 @@ class Output:
 
     @contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Advance]:
-        """Call what this yields once per finished piece of `total`: a bar and the time on a terminal, nothing in a pipe.
+        """Call what this yields once per finished piece of `total`: a bar on a terminal, nothing in a pipe.
 
-        Where it is not known how much there is to do, the bar only moves.
+        Without a total, the bar only moves; the time that it has taken is shown, too.
         """
         if self.is_json or not sys.stderr.isatty():
             yield lambda: None
