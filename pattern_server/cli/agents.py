@@ -132,7 +132,9 @@ async def show(home: Home, output: Output, name: str) -> None:
 @agent.add("edit", "ada --set limits.steps=20 --add-tool calculator")
 @click.argument("name", type=AGENT)
 @click.option("--name", "new_name", metavar="NAME", help="A new name.")
-@click.option("--status", type=STATUS, help="Only active agents answer messages.")
+@click.option(
+    "--status", type=STATUS, metavar="STATUS", help="active, hibernated or archived; only active ones answer."
+)
 @fields
 async def edit(home: Home, output: Output, name: str, new_name: str | None, status: str | None, **given: Any) -> None:
     """Change an agent. Settings that are not given stay the same."""

@@ -131,7 +131,7 @@ def notes(facts: Json) -> Iterator[str]:
     metavar="NAME",
     envvar="PATTERN_CONSTELLATION",
     type=Named("constellations", is_only=True, for_="agent"),
-    help="The constellation of the agent.  [default: as everywhere]",
+    help="The constellation of the agent.",
 )
 @click.option("-a", "--agent", metavar="NAME", type=AGENT, help="The agent.  [default: the default model is set]")
 async def set_model(api: Api, output: Output, name: str, constellation: str, agent: str | None) -> None:
