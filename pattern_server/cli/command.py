@@ -196,6 +196,10 @@ class PlainGroup(click.Group):
 
         return added
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of their definition."""
+        return list(self.commands)
+
 
 @contextmanager
 def unwrapped() -> Iterator[None]:

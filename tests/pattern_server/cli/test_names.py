@@ -190,12 +190,13 @@ def test_a_real_shell_completes_names(home: Pattern, data_dir: Path, shell: str)
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pattern_server "$@"\n')
     program.chmod(0o755)
-    place = {"PATTERN_DATA_DIR": str(data_dir), "HOME": str(data_dir.parent)}
     assert home("agent", "create", "zenobia", "--provider", "embedded").code == 0
 
     async def type_lines() -> None:
         path = f"{program.parent}:{os.environ['PATH']}"
-        async with terminal(program=command, columns=120, PATH=path, **place) as tty:
+        async with terminal(
+            program=command, columns=120, PATH=path, PATTERN_DATA_DIR=str(data_dir), HOME=str(data_dir.parent)
+        ) as tty:
             await tty.type(f"{load}\r")
             await tty.until("READY")
             await tty.type("pattern agent show ze\t")
