@@ -342,8 +342,9 @@ def reloaded(config: Config) -> Config:
 
 
 _HEADER = f"""\
-# {FILE_NAME}: the configuration of Pattern. The file holds what differs from the defaults; REFERENCE.md lists all
-# settings. After a change here `pattern up` has a running server read its models again; other settings need a restart.
+# {FILE_NAME}: the configuration of Pattern. The file holds what differs from the defaults; data/docs/configuration.md
+# lists all settings. After a change here `pattern up` has a running server read its models again; other settings need a
+# restart. `pattern config check` finds mistakes.
 # A key is read from the environment variable that api_key_env names, or written as api_key = "…".
 
 # The model of agents that name none: a provider below, and the name that it has there.

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from pattern_server.cli.output import DONE, FAILED, Output
 
@@ -103,6 +104,12 @@ class LazyGroup(click.Group):
         own = cmd_name + "_" * iskeyword(cmd_name)
         command: click.Command = getattr(import_module(entry.module), own)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, and options. Called by click, for the shell."""
+        begun = ((name, entry.help) for name, entry in self._table.items() if name.startswith(incomplete))
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=words) for name, words in begun), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands into the help text, from the table alone."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from pattern_core.budgets.budget import dollars
+from pattern_db.enums import AgentStatus
 from pattern_server.cli.client import Json, json_or_words
 from pattern_server.cli.command import Home, PlainGroup, json_of, yes_option
 from pattern_server.cli.names import AGENT
@@ -26,6 +27,7 @@ CONFIG_HELP = (
 )
 TOOL_HELP = "A tool, instead of the default ones; repeatable."
 PROVIDER_HELP = "anthropic, openai, google, embedded, or a name from pattern.toml."
+STATUS = click.Choice([status.value for status in AgentStatus])
 INSTRUCTIONS_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 # Options that replace a field of an agent, in the order in which changes are reported.
 WHOLE_FIELDS = ("description", "model_provider", "model_name", "system_prompt", "enabled_tools", "tool_rules", "force")
@@ -130,12 +132,14 @@ async def show(home: Home, output: Output, name: str) -> None:
 @agent.add("edit", "ada --set limits.steps=20 --add-tool calculator")
 @click.argument("name", type=AGENT)
 @click.option("--name", "new_name", metavar="NAME", help="A new name.")
+@click.option(
+    "--status", type=STATUS, metavar="STATUS", help="active, hibernated or archived; only active ones answer."
+)
 @fields
-async def edit(home: Home, output: Output, name: str, new_name: str | None, **given: Any) -> None:
+async def edit(home: Home, output: Output, name: str, new_name: str | None, status: str | None, **given: Any) -> None:
     """Change an agent. Settings that are not given stay the same."""
     body = body_of(given)
-    if new_name is not None:
-        body["name"] = new_name
+    body |= {field: value for field, value in (("name", new_name), ("status", status)) if value is not None}
     if not (body.keys() - {"force"} or given["settings"] or given["added"] or given["dropped"]):
         raise click.UsageError("No change was given. Use one of the options below --help.")
 

@@ -25,7 +25,7 @@ from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.chat_screen import Lines, Screen, answer_of, ended, question_lines, typed_text
 from pattern_server.cli.client import Events, Json, ServerEvent, ServerFailed, ServerUnreachable
 from pattern_server.cli.command import ExitCode, Home, hosting, piped
-from pattern_server.cli.names import ONLY_AGENT, SESSION
+from pattern_server.cli.names import AGENT, GROUP, ONLY_AGENT, SESSION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import user_state_dir
 
@@ -64,8 +64,8 @@ Ask: TypeAlias = Callable[[str, str], Awaitable[str | None]]
 
 
 @click.command(epilog='Example: pattern chat -a ada "What do you know about me?"')
-@click.option("-a", "--agent", metavar="NAME", help="The agent; may be left out if there is only one.")
-@click.option("-g", "--group", metavar="NAME", help="Talk to this group of agents instead.")
+@click.option("-a", "--agent", metavar="NAME", type=AGENT, help="The agent; may be left out if there is only one.")
+@click.option("-g", "--group", metavar="NAME", type=GROUP, help="Talk to this group of agents instead.")
 @click.option(
     "--policy",
     type=click.Choice(get_args(MessagePolicy)),
@@ -105,7 +105,7 @@ async def chat(
         return await talk.say(message)
     # An unknown name is refused before the first line.
     found = await home.get(talk.kind, talk.agent)
-    talk.is_conversation = True
+    talk.agent, talk.is_conversation = found["name"], True
     about = f"{found['model_provider']}/{found['model_name']}" if group is None else found["pattern_type"]
     output.note(f"You are talking to {talk.agent} ({about}).")
     output.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.")
@@ -436,7 +436,10 @@ class Talk:
         assert self.ask is not None
         line = await self.ask(QUESTION, "")
         if line is None or line.strip().lower() not in ("e", "edit"):
-            return None if line is None else answer_of(line)
+            decision = None if line is None else answer_of(line)
+            if decision == {}:
+                self.output.note("That is not one of the answers. Type a, e, d, s, always or l.")
+            return decision
         text = await self.ask(ARGUMENTS, json.dumps(request.get("arguments"), ensure_ascii=False))
         if text is None:
             return None

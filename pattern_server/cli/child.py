@@ -152,7 +152,8 @@ async def ensure_hosted(config: Config, output: Output, *, is_needed: bool = Fal
     """
     is_empty = next((config.data_dir / "constellations").glob("*"), None) is None
     if is_needed or is_empty or (sys.stdin.isatty() and sys.stdout.isatty()):
-        server, is_new = await ensure_server(config)
+        with output.progress("Starting the server"):
+            server, is_new = await ensure_server(config)
         if is_new:
             output.note(f"Started the server at {server.url}. To stop it: pattern down")
     return is_empty

@@ -174,7 +174,9 @@ always_hosting = partial(in_constellation, hosts=partial(ensure_hosted, is_neede
 
 
 class PlainGroup(click.Group):
-    """A group of commands, each with an example; its help has the first paragraph of each docstring, uncut."""
+    """A group of commands, each with an example; its help and completion have the first paragraph of each
+    docstring, uncut.
+    """
 
     def add(
         self, name: str, example: str = "", *, runs: Callable[..., Callable[..., None]] = in_constellation, **more: str
@@ -186,6 +188,7 @@ class PlainGroup(click.Group):
 
         def added(function: Callable[..., Awaitable[ExitCode] | ExitCode]) -> click.Command:
             command = self.command(name, epilog=epilog, **more)(function)
+            command.short_help = " ".join((command.help or "").partition("\n\n")[0].split())  # click would cut it
             shared = click.command()(runs(function))
             command.params += shared.params  # behind its own ones
             command.callback = shared.callback
@@ -193,11 +196,9 @@ class PlainGroup(click.Group):
 
         return added
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands into the help text. Called by click."""
-        helps = {name: (command.help or "").partition("\n\n")[0] for name, command in self.commands.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, " ".join(words.split())) for name, words in helps.items()])
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of their definition."""
+        return list(self.commands)
 
 
 @contextmanager

@@ -336,7 +336,7 @@ async def meet(demo: Demo) -> None:
         body = {"name": "crew", "pattern_type": "pipeline", "members": members}
         await home.call("POST", "groups", body=body)
     demo.show("$", f"pattern group create crew --pattern pipeline --members {','.join(CREW)}", "yellow")
-    demo.show("you", f"{TASK} (each hands its answer on to the next)", "cyan")
+    demo.show("you", f"{TASK} (each passes its answer to the next)", "cyan")
     before: Json = {}
     for _ in range(ROUNDS_MAX):  # a fast machine may end a round before the signal comes
         before = await begin_round(demo)
@@ -344,7 +344,7 @@ async def meet(demo: Demo) -> None:
         if before["status"] not in ENDED and before["tree"]:
             break
     done = sum(one["status"] == "completed" for one in before["tree"])
-    demo.show("", f"kill -9 in mid-round, when {done} of {len(CREW)} had answered. Restarted:")
+    demo.show("", f"kill -9 after {done} of {len(CREW)} answers. Restarted:")
     async with demo.home() as home:
         ask = partial(home.get, "turns", before["turn_id"])
         turn = await once(lambda turn: turn["status"] in ENDED, ask)
@@ -386,7 +386,7 @@ CHAPTERS: tuple[tuple[str, Callable[[Demo], Awaitable[None]]], ...] = (
     ("Search", search),
     ("Survive kill -9 in the middle of work", survive),
     ("Ask for approval", approve),
-    ("Let a group work through kill -9", meet),
+    ("Keep a group going through kill -9", meet),
     ("Back up and restore", copy),
 )
 

@@ -139,7 +139,7 @@ def _data(config: Config) -> Looked:
     except NotFound as error:
         yield "note", error.message
         return
-    yield "ok", f"{data_dir}, decided by {config.data_dir_source}"
+    yield "ok", f"{data_dir}, set by {config.data_dir_source}"
     if data_dir.stat().st_mode & 0o007:
         yield "note", f"{data_dir} can be read by every user of this machine: chmod 700 {data_dir}"
 

@@ -378,7 +378,9 @@ async def unshare(kept: MemoryOf, output: Output, label: str, from_agent: str) -
 @memory.add("sync", "./memory --once", runs=local)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @constellation_option
-@click.option("-a", "--agent", "agents", multiple=True, metavar="NAME", help="Only blocks of this agent; repeatable.")
+@click.option(
+    "-a", "--agent", "agents", multiple=True, metavar="NAME", type=AGENT, help="Only this agent's blocks; repeatable."
+)
 @click.option("--everyone", is_flag=True, help="With --agent: also the blocks of the constellation.")
 @click.option("--once", is_flag=True, help="Synchronise once, and exit.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")

@@ -11,7 +11,7 @@ from pattern_core.errors import InvalidInput
 from pattern_server.cli.agents import note_warnings, trouble
 from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, connected
-from pattern_server.cli.names import ONLY_CONSTELLATION
+from pattern_server.cli.names import AGENT, Named
 from pattern_server.cli.output import DONE, FAILED, Output, cut, in_line
 
 WINDOW_EASY = 8_192  # tokens, of which all tools and an answer use half
@@ -130,16 +130,17 @@ def notes(facts: Json) -> Iterator[str]:
     "--constellation",
     metavar="NAME",
     envvar="PATTERN_CONSTELLATION",
-    help="The constellation of the agent.  [default: the only one]",
+    type=Named("constellations", is_only=True, for_="agent"),
+    help="The constellation of the agent.",
 )
-@click.option("-a", "--agent", metavar="NAME", help="The agent.  [default: the default model is set]")
-async def set_model(api: Api, output: Output, name: str, constellation: str | None, agent: str | None) -> None:
+@click.option("-a", "--agent", metavar="NAME", type=AGENT, help="The agent.  [default: the default model is set]")
+async def set_model(api: Api, output: Output, name: str, constellation: str, agent: str | None) -> None:
     """Set the model of an agent, or without one the default model, in pattern.toml. No restart is needed."""
     if agent is not None:
         provider, _slash, wanted = name.partition("/")
         if not wanted:
             raise InvalidInput(f"a model is written PROVIDER/MODEL, such as ollama/qwen3:8b; got {name!r}")
-        home = Home(api, constellation or await ONLY_CONSTELLATION.only(api, {}))
+        home = Home(api, constellation)
         changed = await home.call("PATCH", "agents", agent, body={"model_provider": provider, "model_name": wanted})
         output.result(changed, f"{changed['name']} uses {name} from its next turn on.")
         note_warnings(output, changed)

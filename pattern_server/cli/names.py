@@ -25,15 +25,19 @@ class Named(click.ParamType[str]):
     """A name or an id; the beginning of an id is enough if no other id has the same.
 
     `listed` is the path of the list that it is in, with `{…}` for other parameters of the command, and `field` what the
-    name is in its rows. One that `is_only` may be left out where the list has a single row.
+    name is in its rows. One that `is_only` may be left out where the list has a single row; it is not looked for if
+    the parameter `for_` is left out, too.
     """
 
     name = "name"
 
-    def __init__(self, listed: str, *, field: str = "name", is_only: bool = False, **query: str) -> None:
+    def __init__(
+        self, listed: str, *, field: str = "name", is_only: bool = False, for_: str = "", **query: str
+    ) -> None:
         self.listed = listed
         self.field = field
         self.is_only = is_only
+        self.for_ = for_
         self._query = query
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -92,7 +96,8 @@ class Named(click.ParamType[str]):
             where = f" -c {given['constellation']}" if noun == "agent" else ""
             raise NotFound(f"There is no {noun} yet. Create one: pattern {noun} create NAME{where}")
         if len(names) > 1:
-            raise click.UsageError(f"There are several {noun}s. Name one with {option}: {', '.join(names)}")
+            default = f" (export PATTERN_CONSTELLATION={names[0]} makes one the default)" * (noun == "constellation")
+            raise click.UsageError(f"There are several {noun}s. Name one with {option}: {', '.join(names)}{default}")
         return str(names[0])
 
 
@@ -138,7 +143,7 @@ async def fill(api: Api, config: Config, given: dict[str, Any]) -> None:
             given[name] = await kind.whole(api, value, given)
         elif name == "constellation" and given.get("kind") == name and given.get("name"):
             given[name] = given["name"]  # `export constellation --name`
-        elif kind.is_only and not (name == "agent" and given.get("everyone")):
+        elif kind.is_only and not (name == "agent" and given.get("everyone")) and given.get(kind.for_, True):
             default = config.default_constellation if name == "constellation" else ""
             given[name] = default or await kind.only(api, given)
 
@@ -156,9 +161,11 @@ async def suggestion(api: Api, given: Mapping[str, Any]) -> str | None:
 
 
 async def people(api: Api, constellation: str) -> dict[str, str]:
-    """Return the names of a constellation's agents and groups, and of the user that the caller is, by id."""
+    """Return the names of a constellation's agents and groups, and of the users that the caller may see, by id."""
     caller = await api.get("me")
     names = {caller["user_id"]: caller["username"]}
+    if caller["is_admin"] and "admin" in caller["scopes"] and caller["constellation_id"] is None:
+        names |= {user["id"]: user["username"] for user in await api.pages("users")}
     for kind in ("agents", "groups"):
         names |= {one["id"]: one["name"] for one in await api.pages("constellations", constellation, kind)}
     return names

@@ -249,15 +249,18 @@ class Output:
         return line
 
     @contextmanager
-    def progress(self, label: str, total: int) -> Iterator[Advance]:
-        """Call what this yields once per finished piece of `total`: a bar on a terminal, nothing in a pipe."""
+    def progress(self, label: str, total: int | None = None) -> Iterator[Advance]:
+        """Call what this yields once per finished piece of `total`: a bar on a terminal, nothing in a pipe.
+
+        Without a total, the bar only moves; the time that it has taken is shown, too.
+        """
         if self.is_json or not sys.stderr.isatty():
             yield lambda: None
             return
         from rich import progress as rich  # late: few commands have a bar
 
         columns = (rich.TextColumn("{task.description}"), rich.BarColumn())
-        counts = (rich.MofNCompleteColumn(), rich.TimeElapsedColumn())
+        counts = (*([rich.MofNCompleteColumn()] if total is not None else []), rich.TimeElapsedColumn())
         console = import_module("rich.console").Console(file=sys.stderr)
         with rich.Progress(*columns, *counts, console=console, transient=True) as progress:
             task = progress.add_task(plain(label), total=total)

@@ -102,7 +102,8 @@ async def _up(config: Config, output: Output, wanted: str | None, base_url: str 
             )
             done["file"] = str(file)
             output.say(f"Wrote {file}: the default model is {found.name}.")
-    server, is_started = await ensure_server(config)
+    with output.progress("Starting the server"):
+        server, is_started = await ensure_server(config)
     done |= {"url": server.url, "pid": server.pid, "started": is_started}
     log = f", log in {config.data_dir / LOG_FILE}" if is_started else ""
     output.say(f"{'Started' if is_started else 'Found'} the server at {server.url} (process {server.pid}{log}).")
@@ -211,7 +212,8 @@ async def _ask(config: Config, output: Output, found: Candidate, *, must_answer:
     output.note(f"Asking {found.name} a question; loading a local model can take a minute …")
     try:
         async with open_models(found.added_to(config)) as models:
-            trial = await try_model(models.client, found.provider, found.model, tools=False)
+            with output.progress("Waiting for its answer"):
+                trial = await try_model(models.client, found.provider, found.model, tools=False)
         if not trial.answer:
             raise ModelError(f"{found.name} answered nothing in words.", provider=found.provider)
     except ModelError as error:

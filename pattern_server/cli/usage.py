@@ -12,7 +12,7 @@ from pattern_db.journal.budgets import Unit
 from pattern_db.journal.usage import Grouping
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, PlainGroup, in_constellation
-from pattern_server.cli.names import AGENT, TURN, people
+from pattern_server.cli.names import AGENT, GROUP, TURN, people
 from pattern_server.cli.output import Output, bar, is_terminal
 
 USAGE_COLUMNS = ("calls", "input", "cached?", "output", "reasoning?", "cost", "plot?")
@@ -41,9 +41,9 @@ async def usage(home: Home, output: Output, by: str, **given: Any) -> None:
     output.table(columns, rows, empty="No model calls yet.")
     total = found["total"]
     if total["unpriced_calls"]:
-        output.note(f"{total['unpriced_calls']:,} calls have no known price; their cost is not included.")
+        output.note(f"Calls without a known price: {total['unpriced_calls']:,}; their cost is not included.")
     if total["estimated_calls"]:
-        output.note(f"Token counts of {total['estimated_calls']:,} calls are estimates.")
+        output.note(f"Calls with an estimated token count: {total['estimated_calls']:,}.")
     if found["next_cursor"]:
         output.note("There are more lines: see --limit, --since and --until.")
 
@@ -118,7 +118,7 @@ def _amount(unit: str, amount: int | None) -> str | None:
 )
 @click.option("-a", "--agent", metavar="NAME", type=AGENT, help="For one agent.")
 @click.option("--each-agent", is_flag=True, help="For each agent without a budget of its own.")
-@click.option("--group", metavar="ID", help="For one group, by its id or name.")
+@click.option("--group", metavar="NAME", type=GROUP, help="For one group.")
 @click.option("--turn", is_flag=True, help="For each turn, with the turns that it starts.")
 async def set_one(
     home: Home, output: Output, money: str | None, tokens: int | None, period: str, **scopes: Any

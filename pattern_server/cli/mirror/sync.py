@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -17,7 +18,7 @@ from pattern_server.cli.command import ExitCode, Home, unwrapped
 from pattern_server.cli.mirror.disk import OWN
 from pattern_server.cli.mirror.plan import Do
 from pattern_server.cli.mirror.rounds import SETTLE_S, Mirror, MirrorEvent, is_passing, opened
-from pattern_server.cli.names import ONLY_CONSTELLATION
+from pattern_server.cli.names import fill
 from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
 
@@ -124,7 +125,7 @@ async def once(
     reported: list[MirrorEvent] = []
     with unwrapped():
         async with open_api(config) as api:
-            found = await _found(api, config, constellation)
+            found, agents = await _found(api, config, constellation, agents)
             home = Home(api, found["id"])
             with opened(root, found["id"], reported.append, is_dry=is_dry) as mirror:
                 deadline = trio.current_time() + ONCE_PATIENCE_S
@@ -160,7 +161,7 @@ async def until_stopped(
     bell = Bell()
     with unwrapped():
         async with open_api(config) as api:
-            found = await _found(api, config, constellation)
+            found, agents = await _found(api, config, constellation, agents)
             with opened(root, found["id"], partial(_show, output)) as mirror:
                 output.note(f"Mirroring the memory of {found['name']} in {root}. Stop with Ctrl-C.")
                 async with trio.open_nursery() as nursery:
@@ -171,9 +172,12 @@ async def until_stopped(
     return DONE
 
 
-async def _found(api: Api, config: Config, constellation: str | None) -> Json:
-    name = constellation or config.default_constellation or await ONLY_CONSTELLATION.only(api, {})
-    return await api.get("constellations", name)
+async def _found(
+    api: Api, config: Config, constellation: str | None, agents: Sequence[str]
+) -> tuple[Json, Sequence[str]]:
+    given: dict[str, Any] = {"constellation": constellation, "agents": agents}
+    await fill(api, config, given)
+    return await api.get("constellations", given["constellation"]), given["agents"]
 
 
 async def _stop_on_signal(scope: trio.CancelScope) -> None:

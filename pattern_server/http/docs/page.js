@@ -339,7 +339,8 @@ function controls(operation) {
   const id = `${operation.id}.body`;
   const schema = content["application/json"]?.schema;
   if (!schema) return [made, labelled(id, "File", el("input", { id, name: "file", type: "file", required: "" }))];
-  const example = JSON.stringify(resolved(choices(schema)[0]).examples[0], null, 2);
+  const { examples: [first = {}] = [] } = resolved(choices(schema)[0]);
+  const example = JSON.stringify(first, null, 2);
   const rows = Math.min(16, example.split("\n").length);
   const area = el("textarea", { id, name: "body", spellcheck: "false", placeholder: example, rows });
   area.value = required ? example : "";

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 router = Router(base="", prefix="/mcp", tags=["mcp"])
 
-_MESSAGE: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
+_OBJECT: dict[str, Any] = {"schema": {"type": "object"}}
+_MESSAGE = {"application/json": _OBJECT}
 _REFUSAL = {
     "description": "An error of the protocol, or a problem document.",
     "content": {**_MESSAGE, "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
@@ -24,7 +25,10 @@ _REFUSAL = {
 _REFUSALS: dict[int | str, dict[str, Any]] = {400: _REFUSAL, 404: _REFUSAL, 406: _REFUSAL}
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     **_REFUSALS,
-    200: {"description": "The answer, perhaps behind notifications.", "content": {**_MESSAGE, "text/event-stream": {}}},
+    200: {
+        "description": "The answer, perhaps behind notifications.",
+        "content": {**_MESSAGE, "text/event-stream": _OBJECT},
+    },
     202: {"description": "A notification was accepted."},
 }
 

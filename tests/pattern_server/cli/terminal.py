@@ -8,7 +8,7 @@ import pty
 import struct
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ import trio
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 30.0
+PATTERN = (sys.executable, "-m", "pattern_server")
 UP, LEFT, ALT_ENTER, CTRL_C, CTRL_D, ENTER = "\x1b[A", "\x1b[D", "\x1b\r", "\x03", "\x04", "\r"
 
 
@@ -83,15 +84,16 @@ class Terminal:
 
 
 @asynccontextmanager
-async def terminal(*arguments: str, columns: int = 80, rows: int = 24, **environment: str) -> AsyncIterator[Terminal]:
-    """Run `pattern` in a terminal within the block."""
+async def terminal(
+    *arguments: str, program: Sequence[str] = PATTERN, columns: int = 80, rows: int = 24, **environment: str
+) -> AsyncIterator[Terminal]:
+    """Run `pattern`, or another program, in a terminal within the block."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    command = [sys.executable, "-m", "pattern_server", *arguments]
     given = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **environment}
     # The usual umask, since a server in the test's own process sets a private one.
     attached = partial(os.login_tty, theirs)
-    process = await trio.lowlevel.open_process(command, env=given, preexec_fn=attached, umask=0o022)
+    process = await trio.lowlevel.open_process([*program, *arguments], env=given, preexec_fn=attached, umask=0o022)
     os.close(theirs)
     try:
         yield Terminal(process, ours, columns, rows)

@@ -46,6 +46,14 @@ def test_a_provider_that_is_not_configured_is_refused_unless_forced(home: Patter
     assert home("agent", "edit", "ada", "-c", "home", "--force").code == 2
 
 
+def test_the_status_of_an_agent_is_set(home: Pattern) -> None:
+    for status, code in (("archived", 1), ("active", 0), ("hibernated", 1), ("active", 0)):
+        assert home("agent", "edit", "ada", "--status", status).out == "Changed ada: status.\n"
+        assert home("agent", "show", "ada", "--json").json["status"] == status
+        assert home("chat", "-a", "ada", "Hello").code == code
+    assert home("agent", "edit", "ada", "--status", "asleep").code == 2
+
+
 def test_a_profile_without_one_of_its_tools_becomes_the_names_of_the_others() -> None:
     tools = [
         {"name": "recall", "enabled_by_default": True, "brief": None},

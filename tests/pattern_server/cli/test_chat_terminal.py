@@ -207,7 +207,7 @@ async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phas
     [
         (["a"], "Ruth lives in Rome.", "Done."),
         (["y"], "Ruth lives in Rome.", "Done."),
-        (["perhaps", "always"], "Ruth lives in Rome.", "Done."),
+        (["perhaps", "always"], "Ruth lives in Rome.", "That is not one of the answers. Type a, e, d, s, always or l."),
         (["d not now"], "", "Done."),
         (
             ["e", "\x01" + "\x0b" + '{"op": "append", "label": "human", "content": "Ruth moved."}'],

@@ -250,7 +250,11 @@ def test_a_terminal_sees_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", terminal)
     with Output().progress("Copying", 2) as advance:
         advance()
-    assert "Copying" in terminal.getvalue()
+    with Output().progress("Loading"):
+        pass
+    shown = terminal.getvalue()
+    assert "Copying" in shown and "1/2" in shown
+    assert "Loading" in shown and "/" not in shown.partition("Loading")[2]  # how much there is to do is not known
 
 
 @pytest.mark.parametrize(("answer", "goes_on"), [("y\n", True), ("n\n", False), ("\n", False)])

@@ -32,7 +32,7 @@ def test_a_sound_installation(home: Pattern, data_dir: Path) -> None:
     assert ran.code == 0, ran.out
     assert "No problems found." in ran.out
     found = findings(home)
-    assert found["data"] == ("ok", f"{data_dir}, decided by --data-dir")
+    assert found["data"] == ("ok", f"{data_dir}, set by --data-dir")
     assert found["databases"][0] == "ok"
     assert found["databases"][1].startswith("2 of 2 can be opened at this version")
     messages = [row["message"] for row in _rows(home) if row["check"] == "embeddings"]

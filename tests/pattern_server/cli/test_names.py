@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import trio
 
+from pattern_server.cli.client import running_server
 from tests.pattern_server.cli.conftest import Pattern, serving
+from tests.pattern_server.cli.terminal import terminal
 
 
 def test_a_single_constellation_and_a_single_agent_need_not_be_named(
@@ -27,9 +31,13 @@ def test_a_single_constellation_and_a_single_agent_need_not_be_named(
     assert home("memory", "show", "human").code == 0  # archived agents do not count
     assert home("constellation", "create", "work").code == 0
     several = home("agent", "list")
-    assert (several.code, several.err.splitlines()[1]) == (2, "Name one with -c: home, work")
+    default = "(export PATTERN_CONSTELLATION=home makes one the default)"
+    assert (several.code, several.err.splitlines()[1]) == (2, f"Name one with -c: home, work {default}")
+    assert home("chat", "Hello").code == home("model", "set", "embedded/rules-1", "-a", "ada").code == 2
+    assert home("model", "set", "embedded/rules-1").code == 0  # the default model is of no constellation
     monkeypatch.setenv("PATTERN_DEFAULT_CONSTELLATION", "home")
     assert "ada" in home("agent", "list").out
+    assert home("model", "set", "embedded/rules-1", "-a", "ada").code == 0
     monkeypatch.setenv("PATTERN_CONSTELLATION", "work")
     assert "There are no agents yet" in home("agent", "list").out
     assert "ada" in home("agent", "list", "-c", "home").out
@@ -43,7 +51,7 @@ def test_without_any_constellation_the_way_to_one_is_shown(pattern: Pattern) -> 
     assert (ran.code, "pattern constellation create NAME" in ran.err) == (1, True)
 
 
-def test_ids_may_be_shortened(home: Pattern) -> None:
+def test_ids_may_be_shortened(home: Pattern, data_dir: Path) -> None:
     assert home("chat", "Remember that Ruth lives in Lisbon.").code == 0
     turn = home("turn", "list", "--json").json[0]["turn_id"]
     agent = home("agent", "show", "ada", "--json").json["id"]
@@ -55,6 +63,10 @@ def test_ids_may_be_shortened(home: Pattern) -> None:
     assert home("usage", "--turn", turn[:9], "--by", "turn", "--json").json["items"][0]["key"] == turn
     assert home("agent", "show", agent[:9], "-c", constellation[:8], "--json").json["id"] == agent
     assert len(home("search", "Lisbon", "-a", agent[:9], "--json").json["hits"]) > 0
+    assert home("chat", "-a", agent[:9], "Hello").code == 0
+    assert home("model", "set", "embedded/rules-1", "-c", constellation[:8], "-a", agent[:9]).code == 0
+    assert home("memory", "sync", "mirror", "-c", constellation[:8], "-a", agent[:9], "--once").code == 0
+    assert (data_dir.parent / "mirror" / "ada" / "human.md").is_file()
     unclear = home("archive", "delete", entries[0][:8], "--yes")
     assert (unclear.code, all(entry in unclear.err for entry in entries)) == (2, True)
     assert len(home("archive", "list", "--json").json) == 2
@@ -74,6 +86,8 @@ def test_ids_may_be_shortened(home: Pattern) -> None:
         ("memory list -a adda", "ada"),
         ("constellation show hom", "home"),
         ("group show dsk", "desk"),
+        ("chat -a adda Hello", "ada"),
+        ("chat -g dsk Hello", "desk"),
         ("schedule run mornin", "morning"),
     ],
 )
@@ -102,6 +116,23 @@ def test_people_and_agents_appear_by_name(home: Pattern) -> None:
     assert home("memory", "undo", "human", "--author", "ada").code == 0
 
 
+def test_an_administrator_sees_other_users_by_name(
+    home: Pattern, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert home("user", "add", "ben").code == 0
+    token = home("token", "create", "--user", "ben", "--json").json["token"]
+    with serving(data_dir, data_dir.parent):
+        server = running_server(data_dir)
+        assert server is not None
+        with monkeypatch.context() as his:
+            his.setenv("PATTERN_TOKEN", token)
+            his.setenv("PATTERN_SERVER", server.url)
+            assert home("constellation", "create", "bens").code == 0
+            assert home("agent", "create", "eve", "--provider", "embedded", "--memory", "human=Tea.").code == 0
+            assert ", ben, " in home("memory", "history", "human").out
+        assert ", ben, " in home("memory", "history", "human", "-c", "bens").out
+
+
 def completed(data_dir: Path, line: str) -> list[str]:
     """What bash would offer at the end of a line."""
     words = line.split()
@@ -124,6 +155,57 @@ def test_a_shell_completes_names_while_a_server_runs(home: Pattern, data_dir: Pa
         assert completed(data_dir, "pattern agent list -c h") == ["home"]
         assert completed(data_dir, "pattern memory show -a ada h") == ["human"]
         assert completed(data_dir, "pattern memory show -c none -a ada h") == []
+
+
+def test_commands_are_completed_with_their_whole_help_and_without_loading_them(data_dir: Path) -> None:
+    code = "import sys; sys.argv = ['pattern']; from pattern_server.cli import main; main()"
+    env = {**os.environ, "_PATTERN_COMPLETE": "fish_complete", "COMP_WORDS": "pattern ag", "COMP_CWORD": "ag"}
+    first = subprocess.run([sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, env=env)
+    assert first.stdout == "plain,agent\tAgents: create, list, show, edit, compact …\n"
+    assert "pattern_server.cli.agents" not in first.stderr
+    env |= {"COMP_WORDS": "pattern agent com", "COMP_CWORD": "com"}
+    second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    whole = "Replace the older part of the conversation by a summary in the prompt. Nothing is deleted."
+    assert second.stdout == f"plain,compact\t{whole}\n"
+
+
+# Each says READY when it has loaded the script.
+SHELLS = {
+    "bash": (["bash", "--norc", "-i"], 'eval "$(pattern completion bash)"; echo REA""DY'),
+    "zsh": (
+        ["zsh", "-f", "-i"],
+        'autoload -U compinit; compinit -u -D; eval "$(pattern completion zsh)"; echo REA""DY',
+    ),
+    "fish": (["fish", "--no-config", "-i"], 'pattern completion fish | source; echo REA""DY'),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_real_shell_completes_names(home: Pattern, data_dir: Path, shell: str) -> None:
+    command, load = SHELLS[shell]
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    program = data_dir.parent / "bin" / "pattern"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pattern_server "$@"\n')
+    program.chmod(0o755)
+    assert home("agent", "create", "zenobia", "--provider", "embedded").code == 0
+
+    async def type_lines() -> None:
+        path = f"{program.parent}:{os.environ['PATH']}"
+        async with terminal(
+            program=command, columns=120, PATH=path, PATTERN_DATA_DIR=str(data_dir), HOME=str(data_dir.parent)
+        ) as tty:
+            await tty.type(f"{load}\r")
+            await tty.until("READY")
+            await tty.type("pattern agent show ze\t")
+            await tty.until("agent show zenobia")
+            await tty.type("-c ho\t")
+            await tty.until("agent show zenobia -c home")
+
+    with serving(data_dir, data_dir.parent):
+        trio.run(type_lines)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

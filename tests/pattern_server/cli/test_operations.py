@@ -71,8 +71,8 @@ async def test_unknown_prices_are_said(capsys: pytest.CaptureFixture[str]) -> No
     assert first.split()[0] == "ada"
     assert first.split()[-1] == "unknown"
     assert "≥ $1.500042" in second
-    assert "3 calls have no known price" in err
-    assert "Token counts of 1 calls are estimates" in err
+    assert "Calls without a known price: 3" in err
+    assert "Calls with an estimated token count: 1." in err
 
 
 def test_a_switch_to_another_length(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ async def test_turns_are_listed_within_the_terminal(monkeypatch: pytest.MonkeyPa
 
     def answer(request: httpx2.Request) -> Answer:
         if request.url.path.endswith("/me"):
-            return as_json({"user_id": "user_1", "username": "admin"})
+            return as_json({"user_id": "user_1", "username": "admin", "is_admin": False})
         is_turns = request.url.path.endswith("/turns")
         return as_json({"items": turns if is_turns else [agent], "next_cursor": None})
 

@@ -104,6 +104,13 @@ def test_every_operation_says_how_it_fails_and_what_token_it_needs() -> None:
     assert described()["paths"]["/api/v1/constellations/{c}/agents"]["post"]["security"] == [{"bearer": ["write"]}]
 
 
+def test_every_body_has_a_schema() -> None:
+    for operation in operations():
+        for one in (operation.get("requestBody", {}), *operation["responses"].values()):
+            bare = [kind for kind, body in one.get("content", {}).items() if "schema" not in body]
+            assert not bare, f"{operation['operationId']}: the page /docs cannot show {bare}"
+
+
 def test_every_group_status_and_code_of_an_error_is_described() -> None:
     assert {tag for one in operations() for tag in one["tags"]} == {tag["name"] for tag in described()["tags"]}
     assert "Successful Response" not in json.dumps(described())
