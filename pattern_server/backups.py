@@ -10,7 +10,7 @@ import json
 import logging
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from importlib import import_module
@@ -158,8 +158,7 @@ class Backups:
                 return None
             stamp = now_text(self._clock)
             made = self.folder / _MAKING / f"{stamp.replace(':', '').replace('-', '')}.db"
-            with translated():
-                shutil.rmtree(made.parent, ignore_errors=True)
+            with translated(), _only_here(made.parent):
                 report = await self._copied(each, made, is_closed=source is not None)
                 digest = await trio.to_thread.run_sync(files.sha256_of, made)
                 new = KeptCopy(
@@ -225,8 +224,7 @@ class Backups:
         newest = next(iter(await trio.to_thread.run_sync(kept, self.folder / each)), None)
         if newest is None:
             return
-        folder = self.folder / _DRILL
-        try:
+        with _only_here(self.folder / _DRILL) as folder:
             await trio.to_thread.run_sync(
                 _restored, self.folder / each / newest.file, folder, each, now_text(self._clock)
             )
@@ -238,8 +236,6 @@ class Backups:
                         damaged = await damage.damaged_blocks(database)
                 if damaged:
                     raise BackupInvalid(f"{newest.file} has {len(damaged)} memory blocks that cannot be opened")
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     async def restore(self, found: Registered, file: Path) -> Report:
         """Put a constellation back to a copy of it, by its path on this machine, migrated to this version.
@@ -368,8 +364,17 @@ def _write(path: Path, content: Mapping[str, object]) -> None:
         files.replace(new, path)
 
 
-def _restored(file: Path, folder: Path, each: str, now: str) -> None:
+@contextmanager
+def _only_here(folder: Path) -> Iterator[Path]:
+    """Yield a folder that is empty before, even if the process was killed in it, and deleted afterwards."""
     shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _restored(file: Path, folder: Path, each: str, now: str) -> None:
     backup.restore(file, folder)
     digests = []
     for path in (file, folder / DATABASE_NAME):

@@ -78,6 +78,9 @@ async def test_only_what_has_changed_is_copied_and_nothing_is_woken(tmp_path: Pa
             assert place.parts.state.constellations.files.closed_as(c) == before
         newest, former = copies(backups, c)
         assert (newest.rows["messages"], newest.source, former) == (4, before, first[0])
+        (backups.folder / ".making").write_text("here no copy can be made to be compared")
+        assert await backups.copy(c, "home") is None
+        (backups.folder / ".making").unlink()
         assert copies(backups, REGISTRY)[0].rows["constellations"] == 1
         for one in copies(backups, c):
             assert verified(backups.folder / c / one.file, one).constellation_id == c
@@ -169,7 +172,7 @@ async def test_a_trial_opens_the_documents(tmp_path: Path) -> None:
             await home.database.write(lambda connection: connection.execute(spoil).fetchall())
         await round_of(backups, clock)
         assert "memory blocks" in backups.rounds.failed[f"drill of {c}"]
-        assert [path.name for path in backups.folder.glob(".*")] == [".making"]
+        assert [path.name for path in backups.folder.glob(".*")] == []
 
 
 @pytest.mark.parametrize(
