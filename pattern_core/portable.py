@@ -10,7 +10,8 @@ The fields of the manifest are those of version 3, of the system that this one f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,15 +189,12 @@ def read(source: Path, target: Path, *, now: str) -> Manifest:
         SchemaTooNew: it comes from a newer server.
         StorageFailed: the disk is full or failed.
     """
-    with source.open("rb") as file:
-        car = CarReader(file)
-        manifest = manifest_of(car)
+
+    def store(manifest: Manifest, rows: Iterable[Rows]) -> Mapping[str, int]:
         portable.create(target, migrations_of("constellation"), manifest.schema_version, now=now)
-        cells = _Cells(car, source.stat().st_size)
-        counts = portable.fill(target, _tables(car, cells))
-    if counts != manifest.rows:
-        raise ArchiveInvalid("the archive does not have the rows that its manifest counts")
-    return manifest
+        return portable.fill(target, rows)
+
+    return _used(source, store)
 
 
 def glance(source: Path) -> Manifest:
@@ -215,14 +213,23 @@ def verify(source: Path) -> Manifest:
     Raises:
         ArchiveInvalid: as `read`.
     """
+
+    def count(_manifest: Manifest, rows: Iterable[Rows]) -> Mapping[str, int]:
+        counts: Counter[str] = Counter()
+        for some in rows:
+            counts[some.table] += sum(1 for _ in some.rows)
+        return counts
+
+    return _used(source, count)
+
+
+def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, int]]) -> Manifest:
+    """Return what an archive says of itself, after `use` of all its rows, which returns their numbers by table."""
     with source.open("rb") as file:
         car = CarReader(file)
         manifest = manifest_of(car)
-        counts: dict[str, int] = {}
-        for some in _tables(car, _Cells(car, source.stat().st_size)):
-            counts[some.table] = counts.get(some.table, 0) + sum(1 for _ in some.rows)
-    if counts != manifest.rows:
-        raise ArchiveInvalid("the archive does not have the rows that its manifest counts")
+        if use(manifest, _tables(car, _Cells(car, source.stat().st_size))) != manifest.rows:
+            raise ArchiveInvalid("the archive does not have the rows that its manifest counts")
     return manifest
 
 

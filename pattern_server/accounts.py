@@ -404,6 +404,10 @@ class Accounts:
         rows = await self.database.read(constellations.list_all, owner_id=owner_id)
         return [row for row in rows if principal.constellation_id in (None, row.id)]
 
+    async def every_constellation(self) -> list[Constellation]:
+        """Return all constellations of all users, for the server's own work."""
+        return await self.database.read(constellations.list_all)
+
     async def register(self, row: Constellation) -> None:
         """Add a new constellation to the registry.
 

@@ -36,6 +36,7 @@ from pattern_core.web.policy import WebhookSettings
 from pattern_db import files as durable
 from pattern_db.errors import translated
 from pattern_server.sections import (
+    BackupConfig,
     BudgetsConfig,
     EmbeddingsConfig,
     HttpConfig,
@@ -176,6 +177,7 @@ class Config(BaseSettings):
     providers: dict[str, ProviderConfig] = Field(default_factory=dict)
     embeddings: EmbeddingsConfig = Field(default_factory=EmbeddingsConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
+    backup: BackupConfig = Field(default_factory=BackupConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     shell: ShellConfig = Field(default_factory=ShellSection)
     web: WebConfig | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
@@ -75,6 +76,35 @@ class ConstellationFiles:
             with trio.CancelScope(shield=True):
                 await self.remove(constellation_id)
             raise
+
+    async def put_back(self, copy: Path, constellation_id: str) -> None:
+        """Replace the database, which must not be open, by a verified backup, migrated to this version; the file that
+        was there stays next to it, see `backup.restore`.
+
+        Raises:
+            As `adopt`; and OwnedElsewhere: another process uses it.
+        """
+        await trio.to_thread.run_sync(
+            _put_back, copy, self.folder(constellation_id), constellation_id, now_text(self._clock)
+        )
+
+    def closed_as(self, constellation_id: str) -> list[int] | None:
+        """Return the time of the last change and the size of a database that was closed completely; None if it has a
+        log.
+        """
+        path = self.data_dir / self.relative_path(constellation_id)
+        if not path.is_file() or path.with_name(f"{path.name}-wal").exists():
+            return None
+        state = path.stat()
+        return [state.st_mtime_ns, state.st_size]
+
+    async def copy(self, constellation_id: str, target: Path) -> backup.Report:
+        """Copy a database that this process does not have open, and verify the copy. It may be opened at the same time.
+
+        Raises:
+            DatabaseError: as `backup.hot_backup`.
+        """
+        return await trio.to_thread.run_sync(_copy, self.data_dir / self.relative_path(constellation_id), target)
 
     @asynccontextmanager
     async def open(self, constellation_id: str, threads: DatabaseThreads) -> AsyncIterator[Database]:
@@ -166,6 +196,18 @@ def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | N
             turns.request_cancel_all(connection, "restored_as_a_copy")
             pause(connection)
             outbox.pause_all(connection, "the constellation was restored from a backup")
+
+
+def _put_back(copy: Path, folder: Path, constellation_id: str, now: str) -> None:
+    # Complete, with its turns cancelled, before it takes the place of the other.
+    with DataDirLock.acquire(folder), tempfile.TemporaryDirectory(prefix=".restore-", dir=folder) as beside:
+        _adopt(copy, Path(beside), constellation_id, now)
+        backup.restore(Path(beside) / DATABASE_NAME, folder)
+
+
+def _copy(path: Path, target: Path) -> backup.Report:
+    with closing(open_connection(path, readonly=True)) as connection:
+        return backup.hot_backup(connection, target)
 
 
 def pause(connection: Connection) -> None:

@@ -17,6 +17,8 @@ import trio
 
 from pattern_core.models.model import Usage
 from pattern_core.runtime import Meters
+from pattern_db.columns import unix_ms
+from pattern_server.backups import Rounds
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -67,6 +69,8 @@ class Metrics(Meters):
         self.gates: Callable[[], Mapping[str, Mapping[str, object]]] = dict
         # When the next timer of any constellation is due, unix ms.
         self.next_due: Callable[[], int | None] = lambda: None
+        # The results of the rounds of backups.
+        self.backups: Callable[[], Rounds] = Rounds
         self._models = _Names()
         self._tools = _Names()
         self._turns: Counter[tuple[str, ...]] = Counter()
@@ -189,6 +193,7 @@ class Metrics(Meters):
         if due_ms is not None:
             due.add_metric((), due_ms / 1000)
         yield due
+        yield from self._of_backups()
         durations = (
             ("turn_seconds", "Turn duration.", self._turn_seconds),
             ("step_seconds", "Model step latency, until the decision is stored.", self._step_seconds),
@@ -199,3 +204,21 @@ class Metrics(Meters):
         for name, words, seconds in durations:
             buckets = seconds.buckets()
             yield HistogramMetricFamily(f"pattern_{name}", words, buckets=buckets, sum_value=seconds.total)
+
+    def _of_backups(self) -> Iterator[Metric]:
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        rounds = self.backups()
+        for name, words, at in (
+            ("complete", "When the last round of backups without a failure began, in Unix time.", rounds.complete_at),
+            ("drill", "When a backup was last restored on trial, in Unix time.", rounds.drilled_at),
+        ):
+            when = GaugeMetricFamily(
+                f"pattern_backup_{name}_timestamp_seconds", f"{words} No sample if never.", labels=()
+            )
+            if at is not None:
+                when.add_metric((), unix_ms(at) / 1000)
+            yield when
+        yield GaugeMetricFamily(
+            "pattern_backup_failures", "What failed in the last round of backups.", value=len(rounds.failed)
+        )

@@ -89,7 +89,7 @@ async def import_archive(
         manifest = await trio.to_thread.run_sync(_import, archive, path, now_text(constellations.clock))
         with DatabaseThreads(writers=1, readers=1) as threads:
             async with await Database.open(path, threads) as database:
-                damaged = await damaged_blocks(database)
+                damaged = await damaged_blocks(database, with_past=True)
         if damaged:
             raise ArchiveInvalid(
                 f"the archive has {len(damaged)} memory blocks that cannot be opened; the first is"

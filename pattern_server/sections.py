@@ -318,6 +318,25 @@ McpServersConfig = Annotated[
 ]
 
 
+def _check_folder(folder: Path | None) -> Path | None:
+    if folder is not None and not folder.is_absolute():
+        raise ValueError("needs an absolute path, such as /srv/backups")
+    return folder
+
+
+class BackupConfig(_Section):
+    """Scheduled backups of all constellations, and of users and tokens, `[backup]`: only of what has changed."""
+
+    enabled: bool = True  # whether they are made
+    folder: Annotated[Path | None, AfterValidator(_check_folder)] = None  # default: `backups` in the data directory
+    every_hours: Annotated[float, Field(ge=0.1, le=10_000)] = 24.0  # hours between two rounds
+    daily: Annotated[int, Field(ge=0)] = 7  # last days of which the newest copy is kept
+    weekly: Annotated[int, Field(ge=0)] = 4  # the same for weeks
+    monthly: Annotated[int, Field(ge=0)] = 6  # the same for months
+    # a program with its arguments, run after each copy with the path of that, such as ["rclone", "copyto"]
+    command: tuple[str, ...] = ()
+
+
 class SupervisorConfig(_Section):
     """When constellations are parked, quarantined and stopped, `[supervisor]`."""
 

@@ -40,6 +40,7 @@ from pattern_db.errors import DatabaseError, DiskFull, RowNotFound
 from pattern_db.files import DataDirLock
 from pattern_db.tables import constellations, outbox
 from pattern_server.accounts import Accounts, Unauthorized
+from pattern_server.backups import Backups
 from pattern_server.config import (
     Config,
     ConfigError,
@@ -145,11 +146,10 @@ async def serve(
                 seconds = round(trio.current_time() - began, 3)
                 _log.info("ready", {"url": url, "data_dir": str(config.data_dir), "seconds": seconds})
                 on_ready(ready)
-                beside.start_soon(_report_life)
                 task_status.started(ready)
                 beside.start_soon(partial(trio.to_thread.run_sync, _load, app))  # before the first request, if it can
-                beside.start_soon(_go_on, parts)
-                beside.start_soon(_wake_due, parts)
+                for task in (_report_life, partial(_go_on, parts), partial(_wake_due, parts), parts.state.backups.run):
+                    beside.start_soon(task)
                 await shutdown.wait()
                 _log.info("stopping")
                 notify("STOPPING=1")
@@ -217,12 +217,14 @@ async def assembled(
                 backups=config.data_dir / "backups",
                 runtime=runtime,
             )
+            backups = Backups(config.backup, accounts, supervisor, files, runtime.clock)
             state = ServerState(
                 config=config,
                 accounts=accounts,
                 sign_ins=sign_ins,
                 identities=identities,
                 constellations=constellations,
+                backups=backups,
                 supervisor=supervisor,
                 runtime=runtime,
                 draining=trio.Event(),
@@ -235,6 +237,7 @@ async def assembled(
             models.log_unusable()
             metrics.gates = models.client.gate_figures
             metrics.next_due = partial(_next_due, supervisor, wakeups)
+            metrics.backups = lambda: backups.rounds
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()

@@ -14,6 +14,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pattern_core.children import ChildFailed, ChildRefused, Work, run_child
 from pattern_core.errors import Conflict, InvalidInput
@@ -42,7 +43,7 @@ from pattern_core.unit_of_work import given_or_alone
 from pattern_db import errors as storage
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import HistoryKind, UpdateSource
+from pattern_db.enums import Encoding, HistoryKind, UpdateSource
 from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, with bounded processor time
@@ -93,18 +94,19 @@ class Repaired:
     note: str
 
 
-async def damaged_blocks(database: Database) -> Sequence[DamagedBlock]:
-    """Return every active block of the file with a document that cannot be opened or lacks updates.
+async def damaged_blocks(database: Database, *, with_past: bool = False) -> Sequence[DamagedBlock]:
+    """Return every active block of the file with a document that cannot be opened or lacks updates. `with_past` looks
+    at inactive blocks, earlier checkpoints and segments too: whatever a file from outside may have this process open.
 
     Nothing is changed, and no damaged bytes are opened in this process.
     """
     found: list[DamagedBlock] = []
     batch: list[DamagedBlock] = []
     size = 0
-    for row in await database.read(memory_blocks.list_all):
-        stored = await database.read_aside(_read, row.id)
-        batch.append(stored)
-        size += sum(len(part) for _, part in stored.sound)
+    for row in await database.read(partial(memory_blocks.list_all, include_inactive=with_past)):
+        stored = await database.read_aside(_read_all if with_past else _read_newest, row.id)
+        batch += stored
+        size += sum(len(part) for one in stored for _, part in one.sound)
         if size >= BATCH_BYTES_MAX or len(batch) >= BATCH_BLOCKS_MAX:
             found += await _checked(batch)
             batch, size = [], 0
@@ -118,7 +120,7 @@ async def damage_of(database: Database, block_id: str) -> DamagedBlock:
         NotFound: (of storage) there is no such block.
         Conflict: its document opens; there is nothing to repair.
     """
-    stored = await database.read_aside(_read, block_id)
+    [stored] = await database.read_aside(_read_newest, block_id)
     found = await _checked([stored])
     if not found:
         raise Conflict(f"the block {stored.block.label} can be opened; there is nothing to repair")
@@ -132,9 +134,34 @@ async def damage_of(database: Database, block_id: str) -> DamagedBlock:
     return found[0]
 
 
-def _read(connection: Connection, block_id: str) -> DamagedBlock:
+def _read_newest(connection: Connection, block_id: str) -> list[DamagedBlock]:
+    return [_read(memory_blocks.get(connection, block_id), connection)]
+
+
+def _read_all(connection: Connection, block_id: str) -> list[DamagedBlock]:
+    """Return the block's stored parts; then each checkpoint, and what its history is built from, in the same way."""
+    row = memory_blocks.get(connection, block_id, include_inactive=True)
+    updates = [
+        (one.seq, one.update_blob, Encoding.RAW) for one in block_versions.get_updates_since(connection, row.id, 0)
+    ]
+    past = [(one.last_seq, one.data, one.encoding) for one in block_checkpoints.segments_of(connection, row.id)]
+    checkpoints = block_checkpoints.list_checkpoints(connection, row.id)
+    found = [_read(row, connection)]
+    for packed in (
+        *([(one.up_to_seq, one.snapshot, one.encoding)] for one in checkpoints),
+        [*past, *updates] if past else [],
+    ):
+        try:
+            sound = tuple((seq, unpack(data, encoding)) for seq, data, encoding in packed)
+            found.append(DamagedBlock(block=row, reason="", sound=sound))
+        except DocumentDamaged as error:
+            found.append(DamagedBlock(block=row, reason=error.message, sound=()))
+    return found
+
+
+def _read(row: BlockRow, connection: Connection) -> DamagedBlock:
     """Return the block's stored parts; `reason` is set if some are missing."""
-    row = memory_blocks.get(connection, block_id)
+    block_id = row.id
     checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
     start = 0 if checkpoint is None else checkpoint.up_to_seq
     try:

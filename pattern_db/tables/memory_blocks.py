@@ -154,9 +154,10 @@ def get(connection: Connection, block_id: str, *, include_inactive: bool = False
     return _BLOCKS.one(connection, rest, (block_id, not include_inactive), f"memory block {block_id}")
 
 
-def list_all(connection: Connection) -> list[BlockRow]:
+def list_all(connection: Connection, *, include_inactive: bool = False) -> list[BlockRow]:
     """Return the active blocks of all owners, by owner and label."""
-    return _BLOCKS.select(connection, "WHERE is_active = 1 ORDER BY agent_id, label")
+    active = "" if include_inactive else "WHERE is_active = 1 "
+    return _BLOCKS.select(connection, f"{active}ORDER BY agent_id, label")
 
 
 def update_content(

@@ -1,20 +1,25 @@
-"""`pattern backup` and `pattern restore`: verified copies, also while a server runs."""
+"""`pattern backup` and `pattern restore`: verified copies, made on demand or by a running server itself."""
 
 from __future__ import annotations
 
 import shutil
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
+from typing import Any
 
 import click
 import trio
 
 from pattern_core.errors import Conflict, InvalidInput, PatternError
 from pattern_db import files
+from pattern_db.errors import DatabaseError
+from pattern_server.backups import folder_of, kept_copies, verified
 from pattern_server.cli.client import Api, Json
-from pattern_server.cli.command import ExitCode, connected, creating
+from pattern_server.cli.command import ExitCode, PlainGroup, connected, creating, local, yes_option
 from pattern_server.cli.names import CONSTELLATION
-from pattern_server.cli.output import DONE, SKIPPED, Output
+from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
+from pattern_server.config import Config
 
 
 class CopyDamaged(PatternError):
@@ -38,7 +43,11 @@ async def back_up(api: Api, constellation: str | None, target: Path, *, overwrit
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
     route = ("backup",) if constellation is None else ("constellations", constellation, "backup")
     made = await api.call("POST", *route)
-    await trio.to_thread.run_sync(partial(_take, Path(made["path"]), target, str(made["sha256"])))
+    source = Path(made["path"])
+    if await trio.to_thread.run_sync(source.is_file):
+        await trio.to_thread.run_sync(partial(_take, source, target, str(made["sha256"])))
+    else:  # the server's disk is another machine's
+        await _fetch(api, (*route[:-1], "backups", source.name), target, str(made["sha256"]))
     copied = {"file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
     return copied if constellation is None else {"constellation": constellation, **copied}
 
@@ -53,6 +62,14 @@ def _take(source: Path, target: Path, sha256: str) -> None:
     source.unlink()
 
 
+async def _fetch(api: Api, route: tuple[str, ...], target: Path, sha256: str) -> None:
+    with files.temporary(target) as beside:
+        await api.download(beside, *route)
+        if await trio.to_thread.run_sync(files.sha256_of, beside) != sha256:
+            raise CopyDamaged(f"the copy at {target} differs from the server's, which is kept. Try again")
+        files.replace(beside, target)
+
+
 async def restore_file(api: Api, file: Path, name: str | None, *, migrate: bool = False) -> Json:
     """Create a constellation called `name` (if None, like the file) from a backup, and return it.
 
@@ -65,22 +82,34 @@ async def restore_file(api: Api, file: Path, name: str | None, *, migrate: bool 
     return await api.call("POST", "constellations", "restore", body=body)
 
 
-@click.command(epilog="Example: pattern backup -c home -o home.db")
+def _unless_named(command: Callable[..., None]) -> Callable[..., None]:
+    """Return what a group does without one of its commands."""
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        if click.get_current_context().invoked_subcommand is None:
+            command(**given)
+
+    return called
+
+
+@click.group(cls=PlainGroup, invoke_without_command=True, epilog="Example: pattern backup -c home -o home.db")
 @click.option("-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="The constellation, by name or id.")
 @click.option("--all", "is_all", is_flag=True, help="Copy every constellation.")
-@click.option(
-    "-o", "--output", "target", required=True, type=click.Path(path_type=Path), help="The file; with --all, the folder."
-)
+@click.option("-o", "--output", "target", type=click.Path(path_type=Path), help="The file; with --all, the folder.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@_unless_named
 @connected
 async def backup(
-    api: Api, output: Output, constellation: str | None, is_all: bool, target: Path, overwrite: bool
+    api: Api, output: Output, constellation: str | None, is_all: bool, target: Path | None, overwrite: bool
 ) -> ExitCode:
     """Copy a constellation into a file, also while a server runs, and verify the copy.
 
     The file has everything: agents, memory with its history, messages, the journal. Users and tokens belong to the
-    server; --all copies them too, as global.db.
+    server; --all copies them too, as global.db. A running server makes copies by itself, see `list`.
     """
+    if target is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
     if is_all == (constellation is not None):
         raise click.UsageError("No constellation was named. Use -c NAME or --all, not both.")
     if constellation is not None:
@@ -118,12 +147,69 @@ async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> Ex
     return SKIPPED if skipped else DONE
 
 
+@backup.add("list", "-c home", runs=connected)
+@click.option("-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="Only of this constellation.")
+async def list_(api: Api, output: Output, constellation: str | None) -> None:
+    """List the copies that the server made by itself."""
+    below = () if constellation is None else ("constellations", constellation)
+    rows = await api.pages(*below, "backups")
+    output.table(("name", "created_at", "size", "path*"), rows, empty="No copies yet; a running server makes them.")
+
+
+@backup.add("verify", "", runs=local)
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def verify(config: Config, output: Output, file: Path | None) -> ExitCode:
+    """Read the copy FILE whole, or all copies that the server made by itself, each against its manifest."""
+    folder = folder_of(config.backup, config.data_dir)
+    there = {folder / one.id / one.file: one for one in kept_copies(folder)}
+    rows: list[Json] = []
+    wanted = [file.resolve()] if file is not None else [*there]
+    with output.progress("Verifying", len(wanted)) as advance:
+        for path in wanted:
+            try:
+                report = verified(path, {one.resolve(): found for one, found in there.items()}.get(path.resolve()))
+                rows.append({"file": str(path), "state": "ok", "rows": sum(report.rows.values()), "error": None})
+            except DatabaseError as error:
+                rows.append({"file": str(path), "state": "damaged", "rows": None, "error": error.message})
+                output.error(error.message)
+            advance()
+    output.table(("state", "rows", "file*"), rows, empty=f"There are no copies in {folder}.")
+    return FAILED if any(row["error"] for row in rows) else DONE
+
+
 @click.command(epilog="Example: pattern restore home.db --as home-copy")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the file's name]")
 @click.option("--migrate", is_flag=True, help="Migrate the new constellation to this version; FILE is not changed.")
+@click.option("--in-place", metavar="NAME", type=CONSTELLATION, help="Put this constellation back to FILE instead.")
+@click.option("--dry-run", is_flag=True, help="Check FILE and show what is in it; restore nothing.")
+@yes_option
 @creating
-async def restore(api: Api, output: Output, file: Path, name: str | None, migrate: bool) -> None:
-    """Create a constellation from FILE, a backup. Existing constellations are not changed."""
+async def restore(
+    api: Api,
+    output: Output,
+    file: Path,
+    name: str | None,
+    migrate: bool,
+    in_place: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Create a constellation from FILE, a backup. Existing constellations are not changed, except with --in-place:
+    then a copy of the present state is made first.
+    """
+    if in_place is not None and (name or migrate):
+        raise click.UsageError("--in-place keeps the name and always migrates. Leave out --as and --migrate.")
+    if dry_run or in_place is not None:
+        body = {"file": str(file.resolve())}
+        found = await api.call("POST", "constellations", "restore", "check", body=body)
+        words = f"{file} is sound: {found['rows'].get('messages', 0)} messages, schema {found['version']}"
+        if dry_run:
+            output.result(found, f"{words}. Nothing was restored.")
+            return
+        output.confirm(f"Everything in {in_place} after this copy is undone. Continue?", yes=yes)
+        done = await api.call("POST", "constellations", str(in_place), "restore", body=body)
+        output.result(done, f"Put {in_place} back to {file}; the state before is among `pattern backup list`.")
+        return
     made = await restore_file(api, file, name, migrate=migrate)
     output.result(made, f"Restored {file} as {made['name']} ({made['id']}).")

@@ -21,6 +21,7 @@ import trio
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
 from pattern_core.errors import NotFound
+from pattern_core.ids import SystemClock
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
@@ -28,6 +29,7 @@ from pattern_db.connection import open_connection, open_in_memory
 from pattern_db.errors import DatabaseError, translated
 from pattern_db.files import holder_of
 from pattern_db.migrate import migrations_of
+from pattern_server.backups import complaints, folder_of, last_rounds
 from pattern_server.cli.client import Json, RunningServer, ServerUnreachable, connection, running_server
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import tampered, targets
@@ -189,6 +191,19 @@ def _exposure(config: Config) -> Looked:
         yield "note", f"other machines reach {config.host} without TLS, as exposed = true says"
     else:
         yield "note", f"other machines reach {config.host}: a firewall must let through only the proxies {proxies}"
+
+
+def _backups(config: Config) -> Looked:
+    """Yield how old the newest complete round of scheduled backups is."""
+    folder, rounds = folder_of(config.backup, config.data_dir), last_rounds(folder_of(config.backup, config.data_dir))
+    if not config.backup.enabled:
+        yield "note", "no backups are scheduled, as enabled = false in [backup] says"
+    elif rounds.began_at is None:
+        yield "note", f"none yet; a running server makes them in {folder}"
+    elif found := list(complaints(config.backup, rounds, SystemClock().now_ms())):
+        yield from (("problem", sentence) for sentence in found)
+    else:
+        yield "ok", f"complete and verified {rounds.complete_at}, in {folder}; restored on trial {rounds.drilled_at}"
 
 
 def _databases(config: Config) -> Looked:
@@ -389,7 +404,8 @@ def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:
 
 CHECKS: tuple[tuple[str, Callable[[Config], Looked]], ...] = (
     ("python", _python), ("sqlite", _sqlite), ("migrations", _migrations), ("disk", _disk), ("open files", _open_files),
-    ("data", _data), ("server", _server), ("databases", _databases), ("models", _models), ("settings", _settings),
+    ("data", _data), ("server", _server), ("databases", _databases),
+    ("backups", _backups), ("models", _models), ("settings", _settings),
     ("exposure", _exposure), ("sign in", _sign_in), ("web", _web), ("shell", _shell), ("mcp", _mcp),
     ("embeddings", _embeddings), ("folders", _folders),
 )  # fmt: skip

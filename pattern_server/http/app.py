@@ -26,6 +26,7 @@ from pattern_server.http.routing import ApiRoute, ServerState
 # The whole API: one module per resource, each with its `router`.
 RESOURCES = (
     "pattern_server.http.routes.constellations",
+    "pattern_server.http.routes.backups",
     "pattern_server.http.routes.agents",
     "pattern_server.http.routes.groups",
     "pattern_server.http.routes.messages",

@@ -9,16 +9,20 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
+import trio
 from fastapi import Depends, Header, Query
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from pattern_core.errors import InvalidInput, VersionMismatch
+from pattern_core.errors import InvalidInput, NotFound, VersionMismatch
 
 PAGE_MAX = 500
+PIECE_BYTES = 256 * 1024  # of a file that is downloaded
 BY_VALUE = Field(strict=False)  # for enums, which arrive as their values; strict mode would refuse them
 
 T = TypeVar("T")
@@ -113,6 +117,21 @@ def decode_cursor(cursor: str | None, length: int) -> tuple[str, ...] | None:
     if not isinstance(place, list) or len(place) != length or not all(isinstance(part, str) for part in place):
         raise InvalidInput("the cursor is invalid; send `next_cursor` of the previous page, or leave it out")
     return tuple(place)
+
+
+def streamed(path: Path, media_type: str) -> StreamingResponse:
+    """Return the answer that downloads a file."""
+    headers = {"content-disposition": f'attachment; filename="{path.name}"'}
+    return StreamingResponse(_pieces(path), media_type=media_type, headers=headers)
+
+
+async def _pieces(path: Path) -> AsyncIterator[bytes]:
+    try:
+        async with await trio.open_file(path, "rb") as file:
+            while piece := await file.read(PIECE_BYTES):
+                yield piece
+    except FileNotFoundError:
+        raise NotFound(f"the file {path.name} was deleted; make another one") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_db.errors import DatabaseError
 from pattern_server.accounts import SCOPES, Accounts, Principal, Scope
 from pattern_server.audit import BEGUN, Audit, is_audited
+from pattern_server.backups import Backups
 from pattern_server.config import Config
 from pattern_server.constellations import Constellations
 from pattern_server.http.errors import UnsupportedMediaType, status_of
@@ -60,6 +61,7 @@ class ServerState:
     sign_ins: SignIns
     identities: Identities
     constellations: Constellations
+    backups: Backups
     supervisor: Supervisor[Constellation]
     runtime: Runtime
     draining: trio.Event

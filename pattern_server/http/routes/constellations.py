@@ -1,8 +1,7 @@
-"""Constellations: list, rename, restore, back up, resume and delete them; and the caller's identity."""
+"""Constellations: list, rename, resume and delete them; and the caller's identity."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -13,7 +12,6 @@ from pattern_core.errors import InvalidInput
 from pattern_core.halt import HaltRow
 from pattern_db.journal.retention import Pruned
 from pattern_server.accounts import SCOPES, Constellation, Principal
-from pattern_server.constellations import Copy
 from pattern_server.http.bodies import Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import MayAdminister, MayRead, MayWrite, Router, Server, ServerState, ToRead, ToWrite
 
@@ -33,17 +31,6 @@ class ConstellationRequest(RequestModel):
     """The name of a constellation."""
 
     name: str
-
-
-class RestoreRequest(RequestModel):
-    """The backup, and the name of the constellation to create from it.
-
-    With `migrate`, a constellation made from an older server's backup is migrated; the backup stays as it is.
-    """
-
-    file: str
-    name: str
-    migrate: bool = False
 
 
 class PruneRequest(RequestModel):
@@ -76,20 +63,6 @@ async def list_all(server: Server, caller: MayRead, paging: Paged) -> object:
     """
     page = paging.of_all(await server.accounts.constellations_of(caller), lambda row: (row.name, row.id))
     return {**page, "items": [_answer(server, row) for row in page["items"]]}
-
-
-@router.post("/constellations/restore", status_code=201, response_model=CONSTELLATION)
-async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, response: Response) -> object:
-    """Restore a constellation from a backup.
-
-    Create a new constellation from a backup file on the server's machine. Only for administrators.
-    """
-    path = Path(body.file)
-    if not path.is_absolute() or "\0" in body.file:
-        raise InvalidInput("`file` is not an absolute path; send one of the server's machine")
-    return answer_made(
-        server, await server.constellations.restore(caller, path, body.name, migrate=body.migrate), response
-    )
 
 
 @router.get("/constellations/{c}", response_model=CONSTELLATION)
@@ -168,24 +141,6 @@ async def vacuum_registry(server: Server, caller: MayAdminister) -> object:
     Rewrite their database to free disk space. Only for administrators.
     """
     return {"freed_bytes": await server.constellations.vacuum_registry(caller)}
-
-
-@router.post("/constellations/{c}/backup", status_code=201)
-async def backup(c: str, server: Server, caller: MayWrite) -> Copy:
-    """Back up a constellation.
-
-    Write a verified copy into the server's folder `backups` while the constellation works. Return its absolute path.
-    """
-    return await server.constellations.copy(caller, c)
-
-
-@router.post("/backup", status_code=201)
-async def backup_registry(server: Server, caller: MayAdminister) -> Copy:
-    """Back up users, tokens and the list of constellations.
-
-    Write a verified copy into the server's folder `backups`. Return its absolute path. Only for administrators.
-    """
-    return await server.constellations.copy_registry(caller)
 
 
 def answer_made(server: ServerState, row: Constellation, response: Response) -> dict[str, Any]:

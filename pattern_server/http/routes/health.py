@@ -57,7 +57,8 @@ async def ready(server: Server) -> JSONResponse:
     """Check whether requests can be served now.
 
     Return 503 with the reasons if not: until interrupted work has been resumed after a start, and while the server
-    stops. A single failed constellation does not make the server unready; low disk space is a warning.
+    stops. A single failed constellation does not make the server unready; low disk space and missing backups are
+    warnings.
     """
     reasons = [*sorted(server.pending), *(["the server is stopping"] if server.draining.is_set() else [])]
     try:
@@ -66,6 +67,7 @@ async def ready(server: Server) -> JSONResponse:
         reasons.append(f"the global database does not respond: {error.message}")
     free = shutil.disk_usage(server.config.data_dir).free
     warnings = [f"low disk space: {free // 2**20} MiB free"] if free < DISK_BYTES_EASY else []
+    warnings += server.backups.warnings()
     content = {"status": "unready" if reasons else "ready", "reasons": reasons, "warnings": warnings}
     return JSONResponse(content, 503 if reasons else 200)
 

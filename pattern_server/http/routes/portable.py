@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.portable import Kind, Manifest, verify
 from pattern_server import portable
 from pattern_server.constellations import Copy
-from pattern_server.http.bodies import RequestModel, answer_of, fields_with
+from pattern_server.http.bodies import RequestModel, answer_of, fields_with, streamed
 from pattern_server.http.routes.constellations import CONSTELLATION, answer_made
 from pattern_server.http.routing import MayAdminister, MayWrite, Router, Server
 
@@ -22,8 +21,8 @@ router = Router(prefix="/constellations", tags=["constellations"])
 
 MANIFEST = answer_of(Manifest, "kind name exported_at schema_version rows blocks bytes cut")
 EXPORT = answer_of(Copy, "path size sha256", "Export", manifest=MANIFEST)
-PIECE_BYTES = 256 * 1024
-_CAR = {"application/vnd.ipld.car": {"schema": {"type": "string", "format": "binary"}}}
+_CAR = "application/vnd.ipld.car"
+_FILE: dict[int | str, Any] = {200: {"content": {_CAR: {"schema": {"type": "string", "format": "binary"}}}}}
 
 
 class ExportRequest(RequestModel):
@@ -55,24 +54,13 @@ async def export(c: str, body: ExportRequest, server: Server, caller: MayWrite) 
     return fields_with(copy, manifest=manifest)
 
 
-@router.get("/{c}/exports/{file}", response_class=StreamingResponse, responses={200: {"content": _CAR}})
+@router.get("/{c}/exports/{file}", response_class=StreamingResponse, responses=_FILE)
 async def download(c: str, file: str, server: Server, caller: MayWrite) -> StreamingResponse:
     """Download an archive.
 
     Return an archive that was exported before, by the name of its file.
     """
-    path = await portable.exported(server.constellations, caller, c, file)
-    headers = {"content-disposition": f'attachment; filename="{path.name}"'}
-    return StreamingResponse(_pieces(path), media_type="application/vnd.ipld.car", headers=headers)
-
-
-async def _pieces(path: Path) -> AsyncIterator[bytes]:
-    try:
-        async with await trio.open_file(path, "rb") as file:
-            while piece := await file.read(PIECE_BYTES):
-                yield piece
-    except FileNotFoundError:
-        raise NotFound(f"there is no archive {path.name}; export it again") from None
+    return streamed(await portable.exported(server.constellations, caller, c, file), _CAR)
 
 
 @router.post("/import", status_code=201, response_model=CONSTELLATION)

@@ -197,6 +197,24 @@ async def test_what_lists_show_of_a_form_is_what_is_left_of_it() -> None:
         assert "Ruth" in view.content
 
 
+PAST = {
+    "an earlier checkpoint": "UPDATE memory_block_checkpoints SET snapshot = x'6a756e6b' WHERE up_to_seq = 2",
+    "a segment": "UPDATE memory_block_segments SET data = x'00ff', encoding = 'raw' WHERE last_seq = 2",
+    "a segment that is none": "UPDATE memory_block_segments SET data = x'00ff', encoding = 'zstd' WHERE last_seq = 5",
+    "an inactive block": "UPDATE memory_blocks SET loro_snapshot = x'00', is_active = 0 WHERE id = 'mem_sound'",
+}
+
+
+@pytest.mark.parametrize("wreck", PAST)
+async def test_a_file_from_outside_is_opened_with_its_past(database: Database, life: Life, wreck: str) -> None:
+    assert await damaged_blocks(database, with_past=True) == []
+    life.connection.execute(PAST[wreck])
+    assert life.connection.changes() == 1
+    assert await damaged_blocks(database) == []
+    [found] = await damaged_blocks(database, with_past=True)
+    assert found.reason
+
+
 async def test_a_person_may_repair_what_agents_only_read_but_not_what_is_not_there() -> None:
     async with running() as here:
         new = NewBlock(label="notes", content="one", permission=Permission.READ_ONLY)
