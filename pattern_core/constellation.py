@@ -403,18 +403,18 @@ class Constellation:
         except RowNotFound:
             raise NotFound(f"there is no turn {turn_id!r} in this constellation") from None
 
-    async def wait(self, turn_id: str) -> TurnView:
-        """Return the turn once it has ended, or waits for a person.
+    async def wait(self, turn_id: str, *, after: int | None = None) -> TurnView:
+        """Return the turn once it has ended, or waits for a person. `after` is the newest event before a new turn.
 
         Raises:
             NotFound: there is no such turn.
         """
-        seen = self.events.latest
-        view = await self.turn(turn_id)
-        if not view.rests:
-            await self.events.rested(turn_id, after=seen)
-            view = await self.turn(turn_id)
-        return view
+        if after is None:
+            after = self.events.latest
+            if (view := await self.turn(turn_id)).rests:
+                return view
+        await self.events.rested(turn_id, after=after)
+        return await self.turn(turn_id)
 
     async def cancel(self, turn_id: str, *, reason: str = "user") -> bool:
         """Stop a turn: immediately if it waits, else at its next checkpoint. Return False if it had ended.

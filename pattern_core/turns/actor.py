@@ -132,8 +132,12 @@ class Actors:
         return await self._accept(arrival)
 
     def _handed_over(self, agent_id: str, delivery: _Delivery) -> _Worker | None:
-        """Deliver a message to an agent that is idle or about to be; return None if it is busy or not ready."""
-        if (agent_id, delivery.arrival.turn.session_id) not in self._histories:
+        """Deliver a message to an agent that is idle or about to be; return None if it is busy or not ready.
+
+        The sender does not wait until a long main conversation is in memory; most sessions are new.
+        """
+        session_id = delivery.arrival.turn.session_id
+        if session_id is None and (agent_id, None) not in self._histories:
             return None
         worker = self._awake.get(agent_id)
         if worker is None:

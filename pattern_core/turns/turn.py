@@ -169,7 +169,8 @@ class Turn:
             now_ms, history = self._services.journal.clock.now_ms(), self.record.history
             self._found = Findings(parts=await prompts.recent(agent_id, self.record.id, (), settings))
             look = partial(prompts.look, agent_id=agent_id, history=history, now_ms=now_ms, settings=settings)
-            if self.record.history.opening_tokens and settings.show.get(Kind.RECALLED, True):
+            is_partial = history.opening_tokens > 0 or history.session_id is not None
+            if is_partial and settings.show.get(Kind.RECALLED, True):
                 await self._find_more(await self.record.look(look))
                 look = None
         while True:

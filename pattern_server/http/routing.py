@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.params import Header
 from fastapi.params import Path as PathParameter
 from fastapi.routing import APIRoute
+from starlette.routing import Match
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied
 from pattern_core.runtime import Runtime
@@ -291,6 +292,15 @@ class ApiRoute(APIRoute):
         others = (Header, PathParameter)
         declared = [one for one in get_flat_params(self.dependant) if not isinstance(one.field_info, others)]
         self.query = sorted(one.alias for one in declared)
+        self._prefix = self.path.partition("{")[0]  # a path has to begin with this
+
+    def matches(self, scope: MutableMapping[str, Any]) -> tuple[Match, MutableMapping[str, Any]]:
+        """Return whether and how the route matches. Called by the framework, for one route after another: so most of
+        them are left out by a quick look.
+        """
+        if scope["path"].startswith(self._prefix) and self.path_regex.match(scope["path"]) is not None:
+            return super().matches(scope)
+        return Match.NONE, {}
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the framework's handler for our class of requests."""

@@ -135,13 +135,13 @@ async def _memory() -> list[Figure]:
         async with serving(Path(folder)) as server, server.client() as client:
             await _get_ms(client, "first")
             await _say(client, "first")  # what the process itself needs for all this is there from now on
-            asleep = _rss_kib(server)
+            asleep = rss_kib(server)
             cold = [await _get_ms(client, name) for name in names]
             warm = statistics.median([await _get_ms(client, name) for name in names])
             await trio.sleep(1)
-            awake = _rss_kib(server)
+            awake = rss_kib(server)
             await _say(client, *names)
-            worked = _rss_kib(server)
+            worked = rss_kib(server)
     note = f"resident, of {CONSTELLATIONS} constellations"
     return [
         Figure(
@@ -204,7 +204,8 @@ def cpu_s(server: Server) -> float:
     return time.clock_gettime(~server.pid << 3 | 2)
 
 
-def _rss_kib(server: Server) -> float:
+def rss_kib(server: Server) -> float:
+    """Resident memory of the server."""
     for line in Path(f"/proc/{server.pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return float(line.split()[1])

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,13 +17,17 @@ import trio
 TOKEN = "scenario-token-0123456789abcdef-0123456789"
 START_TIMEOUT_S = 60.0
 API = "/api/v1"
+PROGRAM = ("-m", "pattern_server")
 
 
 class Server:
     """`pattern serve` on a folder, which may be killed and started again on the same files and the same port."""
 
-    def __init__(self, folder: Path, *, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, environment: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM
+    ) -> None:
         self.folder = folder
+        self._program = program
         self.url = ""
         self._port = 0
         # As on a user's machine, modules are compiled once and not at every start.
@@ -55,7 +59,7 @@ class Server:
         raise AssertionError(f"the server is not ready after {START_TIMEOUT_S} s:\n{_tail(log)}")
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pattern_server", "serve", "--data-dir", str(self.folder)]
+        command = [sys.executable, *self._program, "serve", "--data-dir", str(self.folder)]
         with (self.folder / "server.log").open("ab") as output:
             return subprocess.Popen(
                 [*command, "--port", str(self._port)], stdout=output, stderr=output, env=self._environment
@@ -103,9 +107,11 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(folder: Path, *, environment: Mapping[str, str] | None = None) -> AsyncIterator[Server]:
+async def serving(
+    folder: Path, *, environment: Mapping[str, str] | None = None, program: Sequence[str] = PROGRAM
+) -> AsyncIterator[Server]:
     """A started server, stopped at the end of the block."""
-    server = Server(folder, environment=environment)
+    server = Server(folder, environment=environment, program=program)
     try:
         await server.start()
         yield server

@@ -185,7 +185,7 @@ async def deliver(
     wait = _WAIT.search(prefer)
     patience_s = float(wait[1]) if wait else 0.0 if "respond-async" in prefer.lower() else math.inf
     if patience_s:
-        view = await ended(home, ticket.turn_id, patience_s)
+        view = await ended(home, ticket.turn_id, patience_s, after=None if ticket.is_replay else seen)
         if view is not None:
             return view
     address = f"/api/v1/constellations/{constellation.id}/turns/{ticket.turn_id}"
@@ -230,8 +230,8 @@ def _image(asked: ImagePartRequest) -> Image:
         raise InvalidInput("an image's `data` is not valid base64; encode its bytes without line breaks") from None
 
 
-async def ended(home: Access, turn_id: str, patience_s: float) -> TurnView | None:
-    """Return the turn when it has ended; None if `patience` ends first.
+async def ended(home: Access, turn_id: str, patience_s: float, *, after: int | None = None) -> TurnView | None:
+    """Return the turn when it has ended; None if `patience` ends first. `after` is the newest event before a new turn.
 
     Raises:
         Unavailable: the constellation stopped while waiting; the error names the turn, which continues later.
@@ -239,7 +239,7 @@ async def ended(home: Access, turn_id: str, patience_s: float) -> TurnView | Non
     try:
         async with home.use() as constellation:
             with trio.move_on_after(patience_s):
-                return await constellation.wait(turn_id)
+                return await constellation.wait(turn_id, after=after)
     except Unavailable as error:
         raise Unavailable(
             f"the message was accepted as {turn_id}, and its turn continues later: {error.message}",

@@ -130,7 +130,7 @@ async def complete(body: ChatRequest, request: Request, server: Server, caller: 
     made = shape(pending.turn_id)
     if body.stream:
         return ChatStream(made, pending, str(request.base_url))
-    view = await ended(named.home, pending.turn_id, math.inf)
+    view = await ended(named.home, pending.turn_id, math.inf, after=pending.after if pending.is_new else None)
     assert view is not None  # patience has no end
     async with named.home.use() as constellation:
         reply = await reply_of(constellation, pending, view, str(request.base_url))

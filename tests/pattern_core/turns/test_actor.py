@@ -179,6 +179,17 @@ async def test_what_a_turn_costs_in_commits(
         assert database.commits == commits + 1  # an answer that arrives in pieces is stored in pieces
 
 
+async def test_the_first_turn_of_a_session_starts_with_its_acceptance() -> None:
+    async with warm(says("done")) as (world, database):
+        ada = await world.constellation.roster.get("ada")
+        session = await world.constellation.sessions.create(ada.id)
+        database.commits = 0
+        turn = await world.wait(await world.submit("go", session_id=session.id))
+        assert turn.status == "completed"
+        # One more than without a session: the other conversation is hidden, so it is looked for before the prompt.
+        assert database.commits == 4
+
+
 async def test_a_replay_and_a_busy_agent_take_the_other_way_and_lose_nothing() -> None:
     async with warm() as (world, database):
         first = await world.submit("go", key="key-1")
