@@ -17,6 +17,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from ipaddress import ip_address
@@ -57,6 +58,7 @@ FILE_NAME = "pattern.toml"
 REGISTRY_NAME = "global.db"  # its presence marks a data directory
 FORMER_DATA_DIR = "data"  # where earlier versions had it, in the current folder
 DEFAULT = "the default"
+_READ: ContextVar[Path] = ContextVar("the file that `load` reads")
 
 
 class ConfigError(PatternError):
@@ -185,11 +187,17 @@ class Config(BaseSettings):
     mcp: McpServersConfig = Field(default_factory=dict)
     limits: Annotated[Limits, AfterValidator(_check_limits)] = Field(default_factory=Limits)
     _data_dir_source: str = PrivateAttr(DEFAULT)
+    _file: Path = PrivateAttr(Path(FILE_NAME))
 
     @property
     def data_dir_source(self) -> str:
         """What set the data directory: `--data-dir`, `PATTERN_DATA_DIR`, a file, or `DEFAULT`."""
         return self._data_dir_source
+
+    @property
+    def place(self) -> Path:
+        """Where the configuration's file is, or would be."""
+        return self._file
 
     @classmethod
     def settings_customise_sources(
@@ -201,7 +209,7 @@ class Config(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources: flags, then `PATTERN_*`, then the file. Called by pydantic-settings."""
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, _READ.get())
 
     @model_validator(mode="before")
     @classmethod
@@ -241,13 +249,11 @@ def load(file: Path | None = None, **flags: object) -> Config:
     named = file or (Path(os.environ["PATTERN_CONFIG"]) if os.environ.get("PATTERN_CONFIG") else None)
     if named is not None and not named.is_file():
         raise ConfigError(f"the configuration file {named} does not exist", file=str(named))
-    given = {name: value for name, value in flags.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     path = (named or _unnamed(given.get("data_dir"))).absolute()
-    located = type(
-        "Config", (Config,), {"model_config": {**Config.model_config, "toml_file": path}, "__module__": __name__}
-    )
+    _READ.set(path)
     try:
-        config: Config = located(**given)
+        config = Config(**given)
     except ValidationError as error:
         raise ConfigError(_misfits(error, path)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -278,7 +284,7 @@ def _anchored(config: Config, path: Path, *, is_named: bool, is_flag: bool) -> C
                 file=str(path),
             )
     anchored = config.model_copy(update={"data_dir": base / config.data_dir.expanduser()})
-    anchored._data_dir_source = source
+    anchored._data_dir_source, anchored._file = source, path
     return anchored
 
 
@@ -325,13 +331,7 @@ def require_data(config: Config, *, creates: bool = False) -> None:
 
 def file_of(config: Config) -> Path | None:
     """Return the file that the configuration was read from; None if there was none."""
-    file = place_of(config)
-    return file if file.is_file() else None
-
-
-def place_of(config: Config) -> Path:
-    """Return where the configuration's file is, or would be."""
-    return Path(str(config.model_config.get("toml_file")))
+    return config.place if config.place.is_file() else None
 
 
 def reloaded(config: Config) -> Config:
@@ -364,7 +364,7 @@ def write_default(config: Config, provider: str, model: str, section: Mapping[st
             lines to write by hand.
         StorageFailed: the disk is full or failed.
     """
-    path = place_of(config)
+    path = config.place
     before = path.read_text(encoding="utf-8") if path.is_file() else _HEADER
     wanted: dict[str, Any] = {"default_provider": provider, "default_model": model}
     lines, added = _settings(wanted), []

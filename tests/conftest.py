@@ -1,10 +1,12 @@
-"""What all tests share: hypothesis without deadlines, and the folder of real conversations that may be absent."""
+"""What all tests share: hypothesis without deadlines, certificates read once, and the folder of real conversations."""
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
+import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -21,6 +23,11 @@ settings.register_profile(
     database=None,
 )
 settings.load_profile("pattern")
+
+# Reading the system's certificates takes 20 ms of each HTTP client, and there are thousands.
+httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
+# Tests start hundreds of servers and commands: modules are compiled once and not at every start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,6 @@ from pattern_server.config import (
     check_exposure,
     known_variables,
     origin_of,
-    place_of,
     unknown_variables,
     variable,
 )
@@ -36,7 +35,7 @@ def check(settings: Config, output: Output) -> ExitCode:
     for name, meant in found.items():
         hint = f"did you mean {meant[0]}?" if meant else "no setting has this name"
         output.note(f"The environment variable {name} has no effect: {hint}")
-    path = place_of(settings)
+    path = settings.place
     file = str(path) if path.is_file() else None
     words = f"{file or 'No file, so the defaults'}: valid."
     output.result({"file": file, "unknown_variables": list(found)}, words)
@@ -53,7 +52,7 @@ def show(settings: Config, output: Output, everything: bool) -> None:
 
 def rows_of(settings: Config) -> Iterator[Json]:
     """Yield each setting with its value and what sets it."""
-    path = place_of(settings)
+    path = settings.place
     file = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     for place, value in _leaves(settings.model_dump(mode="json"), ()):
         section: Json = reduce(lambda found, name: found.get(name, {}), place[:-1], file)

@@ -200,7 +200,8 @@ def _was_cut_off(status: int) -> bool:
 
 
 class Series:
-    """Worlds `first`, `first + step` … of a seed, until enough lives were cut off or a violation was found.
+    """Worlds `first`, `first + step` … of a seed, until enough lives were cut off or a violation was found, also by
+    another series in the same folder.
 
     `place` is a file that says where the series is.
     """
@@ -220,9 +221,12 @@ class Series:
         gc.collect()
         gc.freeze()  # children share these pages
         number = first
-        while self.tally.killed < points and not self.tally.violations:
+        stop = self._folder / "stop"
+        while self.tally.killed < points and not stop.exists():
             self.one_world(number, points)
             number += step
+            if self.tally.violations:
+                stop.touch()
         return self.tally
 
     def one_world(self, number: int, points: int) -> None:

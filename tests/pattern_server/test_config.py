@@ -20,7 +20,6 @@ from pattern_server.config import (
     known_variables,
     load,
     origin_of,
-    place_of,
     reloaded,
     remote_token,
     require_data,
@@ -336,7 +335,7 @@ def test_a_file_that_exists_keeps_all_else(before: str, after: str) -> None:
 )
 def test_a_file_that_cannot_be_changed_safely_is_left_alone(text: str, words: str) -> None:
     config = load()
-    config.model_config["toml_file"] = path = write(text).absolute()
+    config._file = path = write(text).absolute()
     with pytest.raises(ConfigError, match=words):
         write_default(config, "ollama", "qwen3:8b", SECTION)
     assert path.read_text() == text
@@ -455,7 +454,7 @@ window = 1
     with pytest.raises(ConfigError, match=r"http.zzzzz: is not a known setting \(line 2\)"):
         load()
     write("[http]\nrequests_max = 9")
-    file = place_of(load())
+    file = load().place
     assert [origin_of(("http", name), file) for name in ("requests_max", "cors_origins")] == ["line 2", "line 1"]
     assert origin_of(("port",), file) == origin_of(("port",), Path("none")) == ""
 

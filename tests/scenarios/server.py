@@ -30,11 +30,9 @@ class Server:
         self._program = program
         self.url = ""
         self._port = 0
-        # As on a user's machine, modules are compiled once and not at every start.
-        compiled_once = {"PYTHONDONTWRITEBYTECODE": ""}
         no_model = {"PATTERN_EMBEDDINGS__PROVIDER": "deterministic"}
         given = {"PATTERN_BOOTSTRAP_TOKEN": TOKEN, **(environment or {})}
-        self._environment = {**os.environ, **compiled_once, **no_model, **given}
+        self._environment = {**os.environ, **no_model, **given}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
