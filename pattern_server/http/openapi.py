@@ -144,8 +144,8 @@ def _codes(status: str) -> str:
 def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
     """Add to an operation what its route declares."""
     operation["operationId"] = f"{operation['tags'][0]}.{'list' if route.name == 'list_all' else route.name}"
-    summary, _, rest = operation["description"].partition("\n")
-    operation |= {"summary": summary.rstrip("."), "description": rest.strip() or summary}
+    first, _, rest = operation["description"].partition("\n")
+    operation |= {"summary": summary_of(first), "description": rest.strip() or first}
     for parameter in operation.get("parameters", ()):
         parameter["schema"].pop("title", None)
         parameter.setdefault("description", FIELDS.get(parameter["name"]))
@@ -164,6 +164,11 @@ def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
         responses = {status: answer for status, answer in responses.items() if "$ref" not in answer}
         failure = {"$ref": "#/components/responses/OpenAIError"}
     operation["responses"] = {**responses, "default": failure}
+
+
+def summary_of(sentence: str) -> str:
+    """Return the first sentence of a description without what follows a semicolon or a colon."""
+    return re.split(r"[;:.](?:\s|$)", sentence, maxsplit=1)[0]
 
 
 def _problems(operation: Mapping[str, Any], method: str) -> Iterator[int]:

@@ -89,20 +89,14 @@ class AgentUpdateRequest(RequestModel):
 
 @router.get("", response_model=page_of(AGENT))
 async def list_all(home: ToRead, paging: Paged) -> object:
-    """List agents.
-
-    Return the agents of the constellation by name.
-    """
+    """List the agents of the constellation by name."""
     page = paging.of_all(await home.constellation.roster.all(), lambda agent: (agent.name, agent.id))
     return {**page, "items": [_answer(home.constellation, agent) for agent in page["items"]]}
 
 
 @router.post("", status_code=201, response_model=AGENT)
 async def create(body: AgentCreateRequest, home: ToWrite, response: Response) -> object:
-    """Create an agent.
-
-    Return the new agent. Its memory blocks are created with it.
-    """
+    """Create an agent with its memory blocks."""
     config = home.server.models.config
     provider = body.model_provider or config.default_provider
     if not body.force:
@@ -129,10 +123,7 @@ async def create(body: AgentCreateRequest, home: ToWrite, response: Response) ->
 
 @router.get("/{a}", response_model=AGENT)
 async def get(a: str, home: ToRead, response: Response) -> object:
-    """Show an agent.
-
-    Return the agent with this id or name. Send its `ETag` as `If-Match` with an update to keep the changes of others.
-    """
+    """Show an agent; its `ETag`, sent as `If-Match` with an update, keeps the changes of others."""
     return _tagged(response, home.constellation, await home.constellation.roster.get(a))
 
 
@@ -140,10 +131,7 @@ async def get(a: str, home: ToRead, response: Response) -> object:
 async def update(
     a: str, body: AgentUpdateRequest, home: ToWrite, response: Response, if_match: IfMatch = None
 ) -> object:
-    """Update an agent.
-
-    Change the fields that are sent. A turn that already runs continues with the old values.
-    """
+    """Update the fields of an agent that are sent; a turn that already runs continues with the old values."""
     changes = body.model_dump(include=body.model_fields_set - {"force"})
     empty = sorted(
         name for name, value in changes.items() if value is None and name not in ("description", "tool_rules")
@@ -158,10 +146,7 @@ async def update(
 
 @router.delete("/{a}", status_code=204)
 async def delete(a: str, home: ToWrite) -> None:
-    """Delete an agent.
-
-    Its messages and memory are deleted with it. To keep its data, set its status to `archived` instead.
-    """
+    """Delete an agent with its messages and memory; to keep its data, set its status to `archived` instead."""
     await home.constellation.delete_agent(a)
 
 

@@ -27,10 +27,7 @@ class AuditCheck(BaseModel):
 
 @router.get("", response_model=page_of(AUDIT_ENTRY))
 async def list_all(server: Server, caller: MayAdminister, paging: Paged) -> object:
-    """List the audit log.
-
-    Return its entries, newest first. Only for administrators.
-    """
+    """List the audit log, newest first; only for administrators."""
     after = paging.after
     if after is not None and not _NUMBER.fullmatch(after):
         raise InvalidInput("the cursor is invalid; send `next_cursor` of the previous page, or leave it out")

@@ -102,20 +102,14 @@ def _specs(members: Sequence[MemberRequest]) -> list[MemberSpec]:
 
 @router.get("", response_model=page_of(GROUP))
 async def list_all(home: ToRead, paging: Paged) -> object:
-    """List groups.
-
-    Return the groups of the constellation by name.
-    """
+    """List the groups of the constellation by name."""
     shown = await home.constellation.groups.all()
     return paging.of_all(shown, lambda group: (group.name, group.id))
 
 
 @router.post("", status_code=201, response_model=GROUP)
 async def create(body: GroupCreateRequest, home: ToWrite, response: Response) -> Group:
-    """Create a group.
-
-    `pattern_type` is how its members work together, `pattern_config` configures that.
-    """
+    """Create a group: `pattern_type` is how its members work together, `pattern_config` configures that."""
     group = await home.constellation.groups.create(
         name=body.name,
         pattern_type=body.pattern_type,
@@ -129,19 +123,13 @@ async def create(body: GroupCreateRequest, home: ToWrite, response: Response) ->
 
 @router.get("/{g}", response_model=GROUP)
 async def get(g: str, home: ToRead) -> Group:
-    """Show a group.
-
-    Return the group with this id or name, and its members.
-    """
+    """Show a group and its members."""
     return await home.constellation.groups.get(g)
 
 
 @router.patch("/{g}", response_model=GROUP)
 async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> Group:
-    """Update a group.
-
-    A running turn keeps what it started with.
-    """
+    """Update a group; a running turn keeps what it started with."""
     changes = body.model_dump(exclude_unset=True, exclude={"members"})
     require_values(changes, "name", "pattern_type")
     if changes.get("pattern_config", {}) is None:
@@ -161,10 +149,7 @@ async def delete(g: str, home: ToWrite) -> None:
 
 @router.post("/{g}/members", status_code=201, response_model=GROUP)
 async def add_member(g: str, body: MemberRequest, home: ToWrite) -> Group:
-    """Add a member to a group.
-
-    It is asked after the others. One that is a member already is refused.
-    """
+    """Add a member to a group; it is asked after the others. One that is a member already is refused."""
     group = await home.constellation.groups.get(g)
     agent = await home.constellation.roster.get(body.agent_id)
     if any(one.id == agent.id for one in group.members):
@@ -175,10 +160,7 @@ async def add_member(g: str, body: MemberRequest, home: ToWrite) -> Group:
 
 @router.delete("/{g}/members/{a}", status_code=204)
 async def remove_member(g: str, a: str, home: ToWrite) -> None:
-    """Remove a member from a group.
-
-    The agent itself stays.
-    """
+    """Remove a member from a group; the agent itself stays."""
     group = await home.constellation.groups.get(g)
     left = _kept(group, but=a)
     if len(left) == len(group.members):
@@ -215,10 +197,7 @@ async def send(
 
 @router.get("/{g}/messages", response_model=page_of(GroupMessage))
 async def list_messages(g: str, home: ToRead, paging: PagedTexts, session: OfSession = None) -> object:
-    """List messages of a group.
-
-    Return what was said in the group, newest first; with `session` only in that one.
-    """
+    """List what was said in a group, newest first; with `session` only in that one."""
     group, after = await home.constellation.groups.get(g), paging.after
     if after is not None and not (after.isdecimal() and len(after) < 19):
         raise InvalidInput("the cursor is of another list; send `next_cursor` of the page before, or none")

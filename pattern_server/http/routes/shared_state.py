@@ -23,19 +23,13 @@ class SharedValueRequest(RequestModel):
 
 @router.get("", response_model=page_of(VALUE))
 async def list_all(home: ToRead, paging: PagedTexts) -> object:
-    """List the shared state.
-
-    Return the values by key.
-    """
+    """List the values of the shared state by key."""
     return paging.cut(await home.constellation.state.page(paging.one_more, paging.after), lambda one: one.key)
 
 
 @router.get("/{key}", response_model=VALUE)
 async def get(key: str, home: ToRead, response: Response) -> object:
-    """Show a value of the shared state.
-
-    Return the value. Its `ETag` is its version.
-    """
+    """Show a value of the shared state; its `ETag` is its version."""
     return _tagged(response, await home.constellation.state.get(key))
 
 
@@ -53,10 +47,7 @@ async def put(key: str, body: SharedValueRequest, home: ToWrite, demanded: Deman
 
 @router.delete("/{key}", status_code=204)
 async def delete(key: str, home: ToWrite, demanded: Demanded) -> None:
-    """Delete a value of the shared state.
-
-    With `If-Match` it must still have this version.
-    """
+    """Delete a value of the shared state; with `If-Match` it must still have this version."""
     await home.constellation.state.get(key)
     expected = await _expected(home, key, demanded)
     await home.constellation.state.delete(key, expected=expected, author=home.caller.author)

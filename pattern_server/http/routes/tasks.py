@@ -77,10 +77,7 @@ async def list_all(
     parent: Annotated[str | None, Query(description="Only tasks directly below this one.")] = None,
     due_before: Annotated[str | None, Query(description="Only tasks that are due before this time.")] = None,
 ) -> object:
-    """List tasks.
-
-    Return the tasks, the most urgent first, then by due time, then in the order in which they were created.
-    """
+    """List tasks, the most urgent first; then by due time, then in the order in which they were created."""
     found = await home.constellation.tasks.page(
         paging.one_more,
         owners=None if agent is None else [await owner_of(home.constellation, agent)],
@@ -94,10 +91,7 @@ async def list_all(
 
 @router.post("", status_code=201, response_model=TASK)
 async def create(body: TaskCreateRequest, home: ToWrite, response: Response) -> Task:
-    """Create a task.
-
-    At `scheduled_at` its agent is started with it.
-    """
+    """Create a task; at `scheduled_at` its agent is started with it."""
     given = await _given(home, body)
     [task] = await home.constellation.tasks.create([given.pop("title")], given, author=home.caller.author)
     home.locate(response, "tasks", task.id)
@@ -106,10 +100,7 @@ async def create(body: TaskCreateRequest, home: ToWrite, response: Response) -> 
 
 @router.get("/{task_id}", response_model=TASK)
 async def get(task_id: str, home: ToRead, response: Response) -> Task:
-    """Show a task.
-
-    Return the task. Send its `ETag` as `If-Match` with an update to keep the changes of others.
-    """
+    """Show a task; its `ETag`, sent as `If-Match` with an update, keeps the changes of others."""
     return _tagged(response, await home.constellation.tasks.get(task_id))
 
 
@@ -117,10 +108,7 @@ async def get(task_id: str, home: ToRead, response: Response) -> Task:
 async def update(
     task_id: str, body: TaskUpdateRequest, home: ToWrite, response: Response, if_match: IfMatch = None
 ) -> Task:
-    """Update a task.
-
-    A new `scheduled_at` starts its agent again; a task that is completed, cancelled or blocked starts no one.
-    """
+    """Update a task; a new `scheduled_at` starts its agent again, unless it has ended or is blocked."""
     task = await home.constellation.tasks.update(
         task_id, await _given(home, body), author=home.caller.author, version=version_in(if_match)
     )
@@ -129,8 +117,5 @@ async def update(
 
 @router.delete("/{task_id}", status_code=204)
 async def delete(task_id: str, home: ToWrite) -> None:
-    """Delete a task.
-
-    The tasks below it are deleted with it.
-    """
+    """Delete a task with the tasks below it."""
     await home.constellation.tasks.delete(task_id)
