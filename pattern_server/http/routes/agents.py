@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import Header, Response
+from fastapi import Response
 from pydantic import Field
 
 from pattern_core.agent_settings import settings_of
@@ -19,15 +19,11 @@ from pattern_core.tools.registry import suited
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config
 from pattern_server.http.blocks import BlockCreateRequest, new_block
-from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of, version_in
+from pattern_server.http.bodies import BY_VALUE, IfMatch, Paged, RequestModel, answer_of, fields_with, page_of, tagged
 from pattern_server.http.routing import Router, ToRead, ToWrite
 from pattern_server.settings import default_model_of
 
 router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
-
-IfMatch = Annotated[
-    str | None, Header(description="The agent's `ETag`: the change is refused (412) if the agent has changed since.")
-]
 
 # `rule_warnings` name contradictions in its tool rules and rules that can never be met, a sentence each.
 AGENT = answer_of(
@@ -128,9 +124,7 @@ async def get(a: str, home: ToRead, response: Response) -> object:
 
 
 @router.patch("/{a}", response_model=AGENT)
-async def update(
-    a: str, body: AgentUpdateRequest, home: ToWrite, response: Response, if_match: IfMatch = None
-) -> object:
+async def update(a: str, body: AgentUpdateRequest, home: ToWrite, response: Response, if_match: IfMatch) -> object:
     """Update the fields of an agent that are sent; a turn that already runs continues with the old values."""
     changes = body.model_dump(include=body.model_fields_set - {"force"})
     empty = sorted(
@@ -140,7 +134,7 @@ async def update(
         raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out fields that should stay unchanged")
     if not body.force:
         _check_providers(home.server.models.config, changes.get("model_provider"), changes.get("config", {}))
-    agent = await home.constellation.roster.update(a, changes, version=version_in(if_match))
+    agent = await home.constellation.roster.update(a, changes, version=if_match)
     return _tagged(response, home.constellation, agent)
 
 
@@ -178,8 +172,7 @@ def _answer(constellation: Constellation, agent: Agent) -> dict[str, Any]:
 
 
 def _tagged(response: Response, constellation: Constellation, agent: Agent) -> dict[str, Any]:
-    response.headers["etag"] = f'"{version_of(agent)}"'
-    return _answer(constellation, agent)
+    return tagged(response, version_of(agent), _answer(constellation, agent))
 
 
 def _check_providers(config: Config, provider: str | None, asked: Mapping[str, Any]) -> None:

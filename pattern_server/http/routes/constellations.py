@@ -137,7 +137,7 @@ async def prune(home: ToWrite, body: PruneRequest | None = None) -> Pruned:
 @router.post("/vacuum", response_model=VacuumResult)
 async def vacuum_registry(server: Server, caller: MayAdminister) -> object:
     """Vacuum the database of users, tokens and the list of constellations; only for administrators."""
-    return {"freed_bytes": await server.constellations.vacuum_registry(caller)}
+    return {"freed_bytes": await server.accounts.database.vacuum()}
 
 
 @router.post("/constellations/{c}/backup", status_code=201)
@@ -149,7 +149,7 @@ async def backup(c: str, server: Server, caller: MayWrite) -> Copy:
 @router.post("/backup", status_code=201)
 async def backup_registry(server: Server, caller: MayAdminister) -> Copy:
     """Back up users, tokens and the list of constellations; only for administrators."""
-    return await server.constellations.copy_registry(caller)
+    return await server.constellations.copy_registry()
 
 
 def answer_made(server: ServerState, row: Constellation, response: Response) -> dict[str, Any]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.errors import Conflict, NotFound
 from pattern_core.groups.group import Group, MemberSpec
-from pattern_db.journal import group_runs
+from pattern_db.journal.group_runs import GroupSaid, conversation
+from pattern_db.tables.groups import Member
 from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, answer_of, page_of, require_values
 from pattern_server.http.routes.messages import (
     ANSWERS,
@@ -28,43 +29,27 @@ from pattern_server.http.routing import Router, ToChatOn, ToRead, ToWrite
 router = Router(prefix="/constellations/{c}/groups", tags=["groups"])
 
 
-class GroupMember(BaseModel):
-    """A member of a group."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    agent_id: Annotated[str, Field(validation_alias="id")]
-    agent: Annotated[str, Field(validation_alias="name")]
-    role: str | None
-    domain: str | None
-    capabilities: list[str]
-    is_active: bool
-
-
+_MEMBER = answer_of(
+    Member,
+    "agent_id agent role domain capabilities is_active",
+    "GroupMember",
+    agent_id=Annotated[str, Field(validation_alias="id")],
+    agent=Annotated[str, Field(validation_alias="name")],
+    capabilities=list[str],
+)
 GROUP = answer_of(
     Group,
-    "id name description pattern_type pattern_config",
-    members=list[GroupMember],
-    created_at=str,
-    updated_at=str,
+    "id name description pattern_type pattern_config members created_at updated_at",
+    members=list.__class_getitem__(_MEMBER),
 )
-
-
-class GroupMessage(BaseModel):
-    """Something that was said in a group: a message to it (`role` user), or a member's answer. `id` is its own turn,
-    `turn_id` the group's.
-    """
-
-    id: str
-    turn_id: str
-    role: str
-    agent_id: str | None
-    agent: str | None
-    sender: str
-    content: str
-    session_id: str | None
-    created_at: str
-    key: Annotated[int, Field(exclude=True)]
+MESSAGE = answer_of(
+    GroupSaid,
+    "id turn_id role agent_id agent sender content session_id created_at",
+    "GroupMessage",
+    role=str,
+    agent=str | None,
+    content=str,
+)
 
 
 class MemberRequest(RequestModel):
@@ -195,35 +180,24 @@ async def send(
     return await deliver(home, lambda constellation: constellation.submit_to_group(g, incoming), accept, prefer)
 
 
-@router.get("/{g}/messages", response_model=page_of(GroupMessage))
+@router.get("/{g}/messages", response_model=page_of(MESSAGE))
 async def list_messages(g: str, home: ToRead, paging: PagedTexts, session: OfSession = None) -> object:
     """List what was said in a group, newest first; with `session` only in that one."""
-    group, after = await home.constellation.groups.get(g), paging.after
-    if after is not None and not (after.isdecimal() and len(after) < 19):
-        raise InvalidInput("the cursor is of another list; send `next_cursor` of the page before, or none")
-    before = None if after is None else int(after)
+    group = await home.constellation.groups.get(g)
     said = await home.constellation.database.read_aside(
-        group_runs.conversation,
+        conversation,
         group.id,
         paging.one_more,
-        before=before,
+        before=paging.before,
         session_id=session,
         is_all=session is None,
     )
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
-    rows = [
-        GroupMessage(
-            key=one.key,
-            id=one.id,
-            turn_id=one.turn_id,
-            role="user" if one.agent_id is None else "assistant",
-            agent_id=one.agent_id,
-            agent=None if one.agent_id is None else names.get(one.agent_id),
-            sender=one.sender,
-            content=one.content or "",
-            session_id=one.session_id,
-            created_at=one.created_at,
-        )
-        for one in said
-    ]
-    return paging.cut(rows, lambda row: str(row.key))
+    page = paging.cut(said, lambda one: str(one.key))
+    return {**page, "items": [_shown(one, names) for one in page["items"]]}
+
+
+def _shown(said: GroupSaid, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a message to the group (of the `role` user), or a member's answer."""
+    role, agent = ("user", None) if said.agent_id is None else ("assistant", names.get(said.agent_id))
+    return {**said._asdict(), "role": role, "agent": agent, "content": said.content or ""}

@@ -28,7 +28,6 @@ from pattern_server.http.blocks import (
     find,
     new_block,
     settings_of,
-    tagged,
 )
 from pattern_server.http.bodies import (
     BY_VALUE,
@@ -41,6 +40,7 @@ from pattern_server.http.bodies import (
     answer_of,
     fields_with,
     page_of,
+    tagged,
 )
 from pattern_server.http.routing import OwnerAccess, Router, ToReadOwned, ToWriteOwned
 
@@ -102,7 +102,7 @@ async def get(label: str, home: ToReadOwned, response: Response, version: AtVers
     if version is not None and version != view.version:
         content, value = await home.constellation.database.read_aside(past.content_at, view.id, version)
         shown |= {"content": content, "value": value, "version": version, "damaged": None}
-    return tagged(response, shown)
+    return tagged(response, shown["version"], shown)
 
 
 @router.put("/{label}", response_model=BLOCK, responses={201: {"model": BLOCK}})
@@ -119,10 +119,10 @@ async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: D
         home.locate(response, "agents", home.owner, "memory", label)
         content_edit(body)  # refuses a request without content or with two
         made = await home.constellation.memory.create(home.owner, new_block(body, label), by=_by(home))
-        return tagged(response, await block_answer(home.constellation, made))
+        return tagged(response, made.version, await block_answer(home.constellation, made))
     await _changed(home, found, body, demanded)
     view = await home.constellation.memory.view(home.owner, label)
-    return tagged(response, await block_answer(home.constellation, view))
+    return tagged(response, view.version, await block_answer(home.constellation, view))
 
 
 @router.patch("/{label}", response_model=BLOCK)
@@ -132,7 +132,7 @@ async def update(label: str, body: BlockUpdateRequest, home: ToWriteOwned, respo
     settings = settings_of(body, view)
     if settings is not None:
         view = await home.constellation.memory.set_metadata(home.owner, label, settings, by=_by(home))
-    return tagged(response, await block_answer(home.constellation, view))
+    return tagged(response, view.version, await block_answer(home.constellation, view))
 
 
 @router.delete("/{label}", status_code=204)
@@ -146,10 +146,8 @@ async def delete(label: str, home: ToWriteOwned, demanded: Demanded) -> None:
 @router.get("/{label}/history", response_model=Page[Version])
 async def history(label: str, home: ToReadOwned, paging: Paged) -> object:
     """List the versions of a memory block, newest first; version 0 is the block as it was created."""
-    after = paging.after
-    before = int(after) if after and after.isdigit() else None
     view = await home.constellation.memory.view(home.owner, label)
-    found = await home.constellation.database.read(past.versions, view.id, limit=paging.one_more, before=before)
+    found = await home.constellation.database.read(past.versions, view.id, limit=paging.one_more, before=paging.before)
     return paging.cut(found, lambda version: str(version.version))
 
 

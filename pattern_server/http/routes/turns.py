@@ -9,7 +9,6 @@ from fastapi import Header, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from pattern_core.errors import InvalidInput
 from pattern_core.prompts.explain import TurnExplained, explain
 from pattern_core.views import StoredMessage, TurnView, view_tree, view_turns
 from pattern_db.enums import TurnStatus
@@ -68,15 +67,10 @@ async def list_all(
     group: Annotated[str | None, Query(description="Only turns of this group (id or name).")] = None,
 ) -> object:
     """List turns, newest first, without their messages."""
-    after = paging.after
-    if after is not None and not (after.isdecimal() and len(after) < 19):
-        raise InvalidInput(
-            "the cursor belongs to another list; send `next_cursor` of the previous page, or leave it out"
-        )
     rows = await home.constellation.database.read_aside(
         view_turns,
         paging.one_more,
-        before=None if after is None else int(after),
+        before=paging.before,
         status=status,
         agent_id=None if agent is None else (await home.constellation.roster.get(agent)).id,
         group_id=None if group is None else (await home.constellation.groups.get(group)).id,
