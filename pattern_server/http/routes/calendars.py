@@ -18,11 +18,8 @@ router = Router(prefix="/constellations/{c}/calendar", tags=["calendar"])
 EVENT = answer_of(
     CalendarEvent,
     "id title description location agent_id starts_at ends_at zone all_day rrule exdates rdates reminder_minutes missed"
-    " external_id external_source",
-    "CalendarEvent",
+    " external_id external_source reminder_at created_at updated_at",
     reminder_at=str | None,
-    created_at=str,
-    updated_at=str,
 )
 OCCURRENCE = answer_of(CalendarOccurrence, " ".join(get_type_hints(CalendarOccurrence)))
 STATE = answer_of(

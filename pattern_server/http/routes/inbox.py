@@ -19,17 +19,13 @@ router = Router(prefix="/constellations/{c}/inbox", tags=["inbox"])
 KINDS = ("agent", "group")
 WAITING = answer_of(
     Undelivered,
-    "id",
+    "id agent_id group_id sender content status attempts next_at last_error created_at",
     "UndeliveredMessage",
     agent_id=str | None,
     group_id=str | None,
     sender=str,
     content=str,
-    status=DeliveryStatus,
-    attempts=int,
     next_at=str | None,
-    last_error=str | None,
-    created_at=str,
 )
 
 

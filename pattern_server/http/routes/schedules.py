@@ -18,12 +18,9 @@ router = Router(prefix="/constellations/{c}/schedules", tags=["schedules"])
 
 SCHEDULE = answer_of(
     Schedule,
-    "id name agent_id group_id message status",
-    "Schedule",
+    f"id name agent_id group_id message status due_at {' '.join(get_type_hints(SchedulePlan))} created_at updated_at",
     due_at=str | None,
     **get_type_hints(SchedulePlan),
-    created_at=str,
-    updated_at=str,
 )
 OCCURRENCE = answer_of(Occurrence, "nominal_at status reason turn_id count at")
 

@@ -21,15 +21,10 @@ router = Router(prefix="/constellations/{c}/webhooks", tags=["webhooks"])
 WEBHOOK = answer_of(Webhook, "id name url events secret created_at")
 DELIVERY = answer_of(
     Undelivered,
-    "id",
+    "id event status attempts next_at last_error created_at delivered_at",
     "WebhookDelivery",
     event=str,
-    status=DeliveryStatus,
-    attempts=int,
     next_at=str | None,
-    last_error=str | None,
-    created_at=str,
-    delivered_at=str | None,
 )
 
 
