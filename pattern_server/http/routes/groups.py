@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Response
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.groups.group import Group, MemberSpec
 from pattern_db.journal.group_runs import GroupSaid, conversation
-from pattern_db.tables.groups import Member
 from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, answer_of, page_of, require_values
 from pattern_server.http.routes.messages import (
     ANSWERS,
@@ -29,18 +28,23 @@ from pattern_server.http.routing import Router, ToChatOn, ToRead, ToWrite
 router = Router(prefix="/constellations/{c}/groups", tags=["groups"])
 
 
-_MEMBER = answer_of(
-    Member,
-    "agent_id agent role domain capabilities is_active",
-    "GroupMember",
-    agent_id=Annotated[str, Field(validation_alias="id")],
-    agent=Annotated[str, Field(validation_alias="name")],
-    capabilities=list[str],
-)
+class GroupMember(BaseModel):
+    """A member of a group."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    agent_id: Annotated[str, Field(validation_alias="id")]
+    agent: Annotated[str, Field(validation_alias="name")]
+    role: str | None
+    domain: str | None
+    capabilities: list[str]
+    is_active: bool
+
+
 GROUP = answer_of(
     Group,
     "id name description pattern_type pattern_config members created_at updated_at",
-    members=list.__class_getitem__(_MEMBER),
+    members=list[GroupMember],
 )
 MESSAGE = answer_of(
     GroupSaid,
