@@ -140,7 +140,7 @@ class Accounts:
         if admin is None and not known:
             admin = await self.create_user(ADMIN_NAME, is_admin=True)
         if with_token and admin is not None and not await self.database.read(users.list_tokens, user_id=admin.id):
-            made = await self.create_token(admin, name="first start", scopes=["admin"], secret=given)
+            _row, made = await self.create_token(admin, name="first start", scopes=["admin"], secret=given)
         await self._users_changed()
         return None if given else made
 
@@ -217,15 +217,26 @@ class Accounts:
         constellation_id: str | None = None,
         expires_at: str | None = None,
         secret: str | None = None,
-    ) -> str:
-        """Create a token and return its secret, which cannot be shown again.
+    ) -> tuple[TokenRow, str]:
+        """Create a token; return it with its secret, which cannot be shown again.
 
         Raises:
             InvalidInput: a scope does not exist.
         """
+        if not scopes or not set(scopes) <= set(SCOPES):
+            raise InvalidInput(f"a token's scopes are one or more of {', '.join(SCOPES)}")
+        row = TokenRow(
+            id=self._ids.new("token"),
+            user_id=user.id,
+            name=name,
+            scopes=tuple(scopes),
+            created_at=now_text(self._clock),
+            constellation_id=constellation_id,
+            expires_at=expires_at,
+        )
         made = secret or f"pat_{new_secret()}"
-        await self._store_token(made, user, name, scopes, constellation_id, expires_at)
-        return made
+        await self.database.write(users.create_token, row, sha256(made.encode()).digest())
+        return row, made
 
     async def create_token_for(
         self,
@@ -237,8 +248,8 @@ class Accounts:
         constellation: str | None,
         days: int | None,
     ) -> tuple[TokenRow, str]:
-        """Create a token for the caller, or for any user (by id or name) if the caller is an administrator; return it
-        with its secret, which cannot be shown again.
+        """Create a token as `create_token`, for the caller, or for any user (by id or name) if the caller is an
+        administrator.
 
         Its rights are at most those of the caller's own token; without `days` it has the same expiry.
 
@@ -259,31 +270,7 @@ class Accounts:
         bound = None
         if constellation is not None:
             bound = (await self.constellation_for(_principal(owner, scopes), constellation)).id
-        made = f"pat_{new_secret()}"
-        return await self._store_token(made, owner, name, scopes, bound, expires_at), made
-
-    async def _store_token(
-        self,
-        secret: str,
-        user: UserRow,
-        name: str,
-        scopes: Collection[str],
-        constellation_id: str | None,
-        expires_at: str | None,
-    ) -> TokenRow:
-        if not scopes or not set(scopes) <= set(SCOPES):
-            raise InvalidInput(f"a token's scopes are one or more of {', '.join(SCOPES)}")
-        row = TokenRow(
-            id=self._ids.new("token"),
-            user_id=user.id,
-            name=name,
-            scopes=tuple(scopes),
-            created_at=now_text(self._clock),
-            constellation_id=constellation_id,
-            expires_at=expires_at,
-        )
-        await self.database.write(users.create_token, row, sha256(secret.encode()).digest())
-        return row
+        return await self.create_token(owner, name=name, scopes=scopes, constellation_id=bound, expires_at=expires_at)
 
     async def tokens_of(self, caller: Principal, user: str | None) -> list[TokenRow]:
         """Return the caller's tokens, or any user's if the caller is an administrator, oldest first, with revoked ones.

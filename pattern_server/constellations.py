@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from pattern_core.errors import Conflict, PermissionDenied
+from pattern_core.errors import Conflict
 from pattern_core.ids import now_text
 from pattern_core.runtime import Runtime
 from pattern_db import backup
@@ -227,27 +227,13 @@ class Constellations:
         async with self._supervisor.aside(found.id, if_idle=True):
             return await self.files.vacuum(found.id)
 
-    async def vacuum_registry(self, principal: Principal) -> int:
-        """Vacuum users, tokens and the list of constellations; return the number of freed bytes.
-
-        Raises:
-            PermissionDenied: the caller is not an administrator.
-            DatabaseError: as `GlobalDatabase.vacuum`.
-        """
-        if not principal.reaches_all:
-            raise PermissionDenied("only an administrator may work on the users and tokens of this server")
-        return await self.accounts.database.vacuum()
-
-    async def copy_registry(self, principal: Principal) -> Copy:
+    async def copy_registry(self) -> Copy:
         """Copy users, tokens and the list of constellations into the server's `backups` folder, and verify the copy.
 
         Raises:
-            PermissionDenied: the caller is not an administrator.
             BackupFailed: there is no room for the copy.
             StorageFailed: the disk failed.
         """
-        if not principal.reaches_all:
-            raise PermissionDenied("only an administrator may copy the users and tokens of this server")
         return await _copied(await self.accounts.database.copy(self._target("global")))
 
     def _target(self, name: str) -> Path:

@@ -43,7 +43,7 @@ from pattern_server.cli import COMMANDS, cli
 from pattern_server.config import Config
 from pattern_server.http.app import api_routes
 from pattern_server.http.errors import STATUS
-from pattern_server.http.openapi import WORDS
+from pattern_server.http.openapi import WORDS, summary_of
 from pattern_server.http.routing import API
 from pattern_server.http.toolsets import SERVED
 from pattern_server.metrics import Metrics
@@ -258,8 +258,8 @@ def routes() -> Iterator[str]:
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for route in api_routes():
         for method in sorted(route.methods or ()):
-            words = " ".join((route.description or "").partition("\n\n")[0].split())
-            found[str(route.tags[0])].append((f"`{method} {route.path_format.removeprefix(API)}`", _sentence(words)))
+            words = summary_of(route.description or "")
+            found[str(route.tags[0])].append((f"`{method} {route.path_format.removeprefix(API)}`", f"{words}."))
     for resource, rows in found.items():
         yield from ("", f"### {resource}", "", "| method and path | does |", "|---|---|")
         yield from (f"| {call} | {words} |" for call, words in rows)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, json_of
+from pattern_server.cli.command import Duration, Home, PlainGroup, json_of
 from pattern_server.cli.names import Named
 from pattern_server.cli.output import Output, cut, in_line, when
 
@@ -18,9 +17,6 @@ GRANT_COLUMNS = ("id", "agent", "subject", "arguments?", "until?", "granted_by?"
 APPROVAL = Named("constellations/{constellation}/approvals", field="id", status="all")
 PROGRAMS_WORDS = frozenset({"agent_id", "call_id", "subject", "digest"})  # in a request, next to the agent's name …
 REQUEST_CHARS_MAX = 200  # shown of a request that has no words of its own
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 approvals = PlainGroup("approvals", help="Approvals: what an agent may only do if a person agrees.")
 
@@ -78,19 +74,6 @@ def _request_lines(request: Json) -> Iterator[str]:
 
 def _whole(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-class Duration(click.ParamType[float]):
-    """A time such as `90s`, `30m`, `2h` or `7d`; seconds without a unit."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the time in seconds."""
-        found = _DURATION.fullmatch(str(value).strip())
-        if found is None:
-            self.fail(f"{value!r} is not a time; write 90s, 30m, 2h or 7d", param, ctx)
-        return float(found[1]) * _UNITS_S[found[2] or "s"]
 
 
 @approvals.add("approve", "apr_01k --for 30m")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ ExitCode: TypeAlias = int | None
 Hosts: TypeAlias = Callable[[Config, Output], Awaitable[bool]]
 
 ABSENT = 404
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
@@ -59,6 +62,19 @@ agent_option = click.option(
     "-a", "--agent", metavar="NAME", type=ONLY_AGENT, help="The agent.  [default: the only one]"
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+class Duration(click.ParamType[float]):
+    """A time such as `90s`, `30m`, `2h` or `7d`; seconds without a unit."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the time in seconds."""
+        found = _DURATION.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is not a time; write 90s, 30m, 2h or 7d", param, ctx)
+        return float(found[1]) * _UNITS_S[found[2] or "s"]
 
 
 class Home(Api):

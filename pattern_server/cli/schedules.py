@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, json_of, yes_option
+from pattern_server.cli.command import Duration, Home, PlainGroup, json_of, yes_option
 from pattern_server.cli.names import AGENT, GROUP, SCHEDULE
 from pattern_server.cli.output import Output, when
 
@@ -16,18 +15,7 @@ COLUMNS = ("name", "for", "times", "status", "next=due_at", "id")
 OCCURRENCE_COLUMNS = ("time=nominal_at", "status", "count", "reason", "turn=turn_id")
 SHOWN_MAX = 20  # occurrences that `show` lists
 
-_DURATION = re.compile(r"(\d+)([smhd]?)")
-_UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-
 schedule = PlainGroup("schedule", help="Schedules: messages that agents and groups get by themselves.")
-
-
-def _seconds(_context: object, _parameter: object, text: str | None) -> float | None:
-    """Return a duration in seconds. Called by click."""
-    found = None if text is None else _DURATION.fullmatch(text)
-    if text is not None and found is None:
-        raise click.BadParameter(f"{text!r} is not a duration; write for example 15m, 2h or 1d.")
-    return None if found is None else float(int(found[1]) * _UNITS_S[found[2]])
 
 
 @schedule.add("create", "morning 'Plan my day.' -a ada --cron '30 7 * * MON-FRI'")
@@ -36,11 +24,11 @@ def _seconds(_context: object, _parameter: object, text: str | None) -> float | 
 @click.option("-a", "--agent", metavar="NAME", type=AGENT, help="The agent that gets the message.")
 @click.option("-g", "--group", metavar="NAME", type=GROUP, help="The group that gets the message.")
 @click.option("--cron", metavar="EXPRESSION", help="Times as in a crontab, such as '30 7 * * MON-FRI'.")
-@click.option("--every", metavar="TIME", callback=_seconds, help="An interval, such as 15m, 2h or 1d.")
+@click.option("--every", metavar="TIME", type=Duration(), help="An interval, such as 15m, 2h or 1d.")
 @click.option("--at", metavar="TIME", help="One moment, such as 2026-11-21T09:00.")
 @click.option("--rrule", metavar="RULE", help="An iCalendar rule, such as 'FREQ=WEEKLY;BYDAY=MO'.")
 @click.option("--zone", metavar="ZONE", help="The time zone, such as Europe/Berlin.  [default: UTC]")
-@click.option("--jitter", "jitter_s", metavar="TIME", callback=_seconds, help="Delay each occurrence by up to this.")
+@click.option("--jitter", "jitter_s", metavar="TIME", type=Duration(), help="Delay each occurrence by up to this.")
 @click.option("--quiet", metavar="HH:MM-HH:MM", help="Hours in which nothing fires.")
 @click.option(
     "--missed",

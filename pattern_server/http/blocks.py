@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import Response
 from pydantic import Field
 
 from pattern_core.constellation import Constellation
@@ -87,12 +85,6 @@ async def block_answer(constellation: Constellation, view: BlockRow) -> dict[str
         damaged = error.message
     shown = {"content": view.content, "version": view.version, "schema": to_metadata(shown_schema(view.metadata))}
     return fields_with(view, **shown, value=value, damaged=damaged)
-
-
-def tagged(response: Response, block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `block`; its version becomes the answer's ETag."""
-    response.headers["etag"] = f'"{block["version"]}"'
-    return block
 
 
 def new_block(asked: BlockCreateRequest | BlockPutRequest, label: str) -> NewBlock:

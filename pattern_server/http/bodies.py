@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar, get_type_hints
 
 import trio
-from fastapi import Depends, Header, Query
+from fastapi import Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -23,6 +24,8 @@ from pattern_core.errors import InvalidInput, NotFound, VersionMismatch
 
 PAGE_MAX = 500
 PIECE_BYTES = 256 * 1024  # of a file that is downloaded
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_WRONG_CURSOR = "the cursor is invalid; send `next_cursor` of the previous page, or leave it out"
 BY_VALUE = Field(strict=False)  # for enums, which arrive as their values; strict mode would refuse them
 
 T = TypeVar("T")
@@ -91,9 +94,10 @@ def require_values(changes: Mapping[str, object], *names: str) -> None:
             raise InvalidInput(f"`{name}` cannot be null; leave it out to keep it")
 
 
-def version_in(if_match: str | None) -> str | None:
-    """Return the version that a change needs by its header `If-Match`; None if any will do."""
-    return None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
+def tagged(response: Response, version: object, answer: T) -> T:
+    """Return an answer; the version of what it shows becomes its ETag."""
+    response.headers["etag"] = f'"{version}"'
+    return answer
 
 
 def encode_cursor(*place: str) -> str:
@@ -115,7 +119,7 @@ def decode_cursor(cursor: str | None, length: int) -> tuple[str, ...] | None:
     except (ValueError, binascii.Error):
         place = None
     if not isinstance(place, list) or len(place) != length or not all(isinstance(part, str) for part in place):
-        raise InvalidInput("the cursor is invalid; send `next_cursor` of the previous page, or leave it out")
+        raise InvalidInput(_WRONG_CURSOR)
     return tuple(place)
 
 
@@ -150,6 +154,18 @@ class Paging:
         """
         place = decode_cursor(self.cursor, 1)
         return None if place is None else place[0]
+
+    @property
+    def before(self) -> int | None:
+        """The last number of the previous page, in a list ordered by a number; None for the first page.
+
+        Raises:
+            InvalidInput: the cursor is invalid.
+        """
+        number = self.after
+        if number is not None and not _NUMBER.fullmatch(number):
+            raise InvalidInput(_WRONG_CURSOR)
+        return None if number is None else int(number)
 
     @property
     def one_more(self) -> int:
@@ -213,15 +229,20 @@ async def _conditions(
 ) -> Conditions:
     if if_none_match not in (None, "*"):
         raise InvalidInput("If-None-Match is invalid; send `*` to change nothing if it exists")
-    version = None if if_match in (None, "*") else _version(str(if_match))
+    text = await _tag(if_match)
+    if text is not None and not _NUMBER.fullmatch(text):
+        raise InvalidInput('If-Match is invalid; send the version as GET returns it in `ETag`, such as "3"')
+    version = None if text is None else int(text)
     return Conditions(must_exist=if_match is not None, must_be_new=if_none_match is not None, version=version)
 
 
-def _version(tag: str) -> int:
-    text = tag.strip().removeprefix("W/").strip('"')
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidInput('If-Match is invalid; send the version as GET returns it in `ETag`, such as "3"')
-    return int(text)
+async def _tag(
+    if_match: Annotated[
+        str | None, Header(description="The `ETag` of what is changed: refused (412) if it has changed since.")
+    ] = None,
+) -> str | None:
+    return None if if_match in (None, "*") else str(if_match).strip().removeprefix("W/").strip('"')
 
 
 Demanded = Annotated[Conditions, Depends(_conditions)]
+IfMatch = Annotated[str | None, Depends(_tag)]  # the version that a change needs; None if any will do

@@ -29,63 +29,6 @@ TIME = "2026-01-31T12:00:00.000Z"
 
 _GENERIC = re.compile(r"(Page|Items)_(\w+)_")
 _GENERIC_NAMES = {"Page": "Page", "Items": "List"}
-_NAME = {"minLength": 1, "maxLength": 100, "pattern": "^[^/]+$"}
-_LABEL = {"minLength": 1, "maxLength": 128}
-# Constraints of texts in requests. They are only documented: the code's own errors are more helpful than a schema's.
-_BOUNDS: Mapping[str, Mapping[str, Any]] = {
-    "AgentCreateRequest.name": _NAME,
-    "AgentUpdateRequest.name": _NAME,
-    "BlockCreateRequest.label": _LABEL,
-    "BlockUpdateRequest.label": _LABEL,
-    "ConstellationRequest.name": _NAME,
-    "RestoreRequest.file": {"pattern": "^/"},
-    "RestoreRequest.name": _NAME,
-    "SearchQueryRequest.query": {"pattern": r"\S", "maxLength": 16_000},
-    "cursor": {"pattern": "^[A-Za-z0-9_-]+$"},
-    "idempotency-key": {"minLength": 1, "maxLength": 255},
-    "if-none-match": {"pattern": r"^\*$"},
-}
-_PROBLEM: Mapping[str, Any] = {
-    "type": "object",
-    "description": "An error (RFC 9457). Some codes have additional members.",
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "code": {"type": "string"},
-        "errors": {"type": "array", "items": {"$ref": f"{SCHEMA_PLACE}ProblemField"}},
-        "retry_after_s": {"type": "number"},
-    },
-    "required": ["type", "title", "status", "detail", "code"],
-}
-_PROBLEM_FIELD: Mapping[str, Any] = {
-    "type": "object",
-    "description": "An invalid field.",
-    "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
-    "required": ["field", "message"],
-}
-
-_OPENAI_ERROR: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                **{name: {"type": "string"} for name in ("message", "type", "code")},
-                "param": {"type": ["string", "null"]},
-            },
-            "required": ["message", "type", "param", "code"],
-        }
-    },
-    "required": ["error"],
-}
-_TURN_ERROR: Mapping[str, Any] = {
-    "type": "object",
-    "description": "Why a turn failed or ended early.",
-    "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
-    "required": ["code", "message"],
-}
 # Fields that the core knows as objects of any shape, and that always have this one.
 _SHAPES = {"error": "TurnError", "usage": "Usage"}
 
@@ -95,8 +38,8 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     schemas = {_name(name): _renamed(schema) for name, schema in made["components"]["schemas"].items()}
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    schemas |= {"Problem": deepcopy(_PROBLEM), "ProblemField": deepcopy(_PROBLEM_FIELD), **_event_schemas()}
-    schemas["TurnError"] = deepcopy(_TURN_ERROR)
+    schemas |= {**deepcopy(WORDS["shapes"]), **_event_schemas()}
+    error = schemas.pop("OpenAIError")
     for name, schema in schemas.items():
         _explain(name, schema)
     for name, schema in schemas.items():
@@ -115,7 +58,7 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     }
     responses["OpenAIError"] = {
         "description": "An error in OpenAI's form; `code` is that of a problem document.",
-        "content": {"application/json": {"schema": deepcopy(_OPENAI_ERROR)}},
+        "content": {"application/json": {"schema": error}},
     }
     bearer = {
         "type": "http",
@@ -144,8 +87,8 @@ def _codes(status: str) -> str:
 def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
     """Add to an operation what its route declares."""
     operation["operationId"] = f"{operation['tags'][0]}.{'list' if route.name == 'list_all' else route.name}"
-    summary, _, rest = operation["description"].partition("\n")
-    operation |= {"summary": summary.rstrip("."), "description": rest.strip() or summary}
+    first, _, rest = operation["description"].partition("\n")
+    operation |= {"summary": summary_of(first), "description": rest.strip() or first}
     for parameter in operation.get("parameters", ()):
         parameter["schema"].pop("title", None)
         parameter.setdefault("description", FIELDS.get(parameter["name"]))
@@ -164,6 +107,11 @@ def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
         responses = {status: answer for status, answer in responses.items() if "$ref" not in answer}
         failure = {"$ref": "#/components/responses/OpenAIError"}
     operation["responses"] = {**responses, "default": failure}
+
+
+def summary_of(sentence: str) -> str:
+    """Return the first sentence of a description without what follows a semicolon or a colon."""
+    return re.split(r"[;:.](?:\s|$)", sentence, maxsplit=1)[0]
 
 
 def _problems(operation: Mapping[str, Any], method: str) -> Iterator[int]:
@@ -224,7 +172,7 @@ def _bound(place: str, schema: dict[str, Any]) -> None:
     """Add the constraints of a field or parameter to its schema; null stays allowed."""
     for choice in (schema, *schema.get("anyOf", ())):
         if choice.get("type") == "string":
-            choice |= _BOUNDS.get(place, {})
+            choice |= WORDS["bounds"].get(place, {})
 
 
 def _example(name: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:

@@ -116,7 +116,9 @@ class OwnerAccess(AwakeAccess):
 
 
 class Demand:
-    """The scope that a route requires of its caller. Its methods are called by the framework."""
+    """The scope that a route requires of its caller. Its methods are called by the framework: all raise as `caller`,
+    and those that wake the constellation of the path as `Constellations.use`.
+    """
 
     def __init__(self, scope: Scope, *, is_named_in_body: bool = False) -> None:
         """With `is_named_in_body` the request's body says which constellation it is for, not its path."""
@@ -143,22 +145,12 @@ class Demand:
         return caller
 
     async def access(self, request: Request, c: str) -> Access:
-        """Return the caller's access to the constellation of the path.
-
-        Raises:
-            PermissionDenied: as `caller`.
-        """
+        """Return the caller's access to the constellation of the path."""
         caller = await self.caller(request)
         return Access(request.app.state.server, caller, c, state=request.scope["state"])
 
     async def awake(self, request: Request, c: str) -> AsyncIterator[AwakeAccess]:
-        """Yield the caller's access to the constellation of the path, awake.
-
-        Raises:
-            PermissionDenied: as `caller`.
-            NotFound: as `Constellations.use`.
-            Unavailable: as `Constellations.use`.
-        """
+        """Yield the caller's access to the constellation of the path, awake."""
         server, caller = request.app.state.server, await self.caller(request)
         async with server.constellations.use(caller, c) as constellation:
             yield AwakeAccess(server, caller, c, constellation)
@@ -167,9 +159,7 @@ class Demand:
         """Yield the caller's access to the data of the owner in the path (`a`: an agent, or `_constellation_`).
 
         Raises:
-            PermissionDenied: as `caller`.
-            NotFound: there is no such agent, or as `Constellations.use`.
-            Unavailable: as `Constellations.use`.
+            NotFound: there is no such agent.
         """
         server, caller = request.app.state.server, await self.caller(request)
         async with server.constellations.use(caller, c) as constellation:

@@ -43,7 +43,7 @@ class Place:
         accounts = self.parts.state.accounts
         if user not in self._users:
             self._users[user] = await accounts.create_user(user)
-        secret = await accounts.create_token(
+        _, secret = await accounts.create_token(
             self._users[user], name="test", scopes=scopes or ["write", "chat"], constellation_id=constellation_id
         )
         return await self.stack.enter_async_context(client_of(self.url, secret))

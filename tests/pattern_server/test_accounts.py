@@ -32,7 +32,7 @@ class Place:
     async def principal(self, name: str, *scopes: str, constellation_id: str | None = None) -> Principal:
         known = {user.username: user for user in await self.database.read(users.list_all)}
         user = known.get(name) or await self.accounts.create_user(name)
-        secret = await self.accounts.create_token(
+        _, secret = await self.accounts.create_token(
             user, name="t", scopes=scopes or ["write", "chat"], constellation_id=constellation_id
         )
         return await self.accounts.authenticate(secret)
@@ -82,7 +82,7 @@ async def test_unknown_tokens_are_refused(place: Place, secret: str) -> None:
 
 async def test_revocation_holds_at_once(place: Place) -> None:
     principal = await place.principal("ann")
-    secret = await place.accounts.create_token(
+    _, secret = await place.accounts.create_token(
         await place.database.read(users.find, "ann"), name="other", scopes=["read"]
     )
     other = await place.accounts.authenticate(secret)
@@ -96,7 +96,7 @@ async def test_revocation_holds_at_once(place: Place) -> None:
 
 async def test_revocation_by_another_process_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     user = await place.accounts.create_user("ann")
-    secrets = [await place.accounts.create_token(user, name="t", scopes=["read"]) for _ in range(2)]
+    secrets = [(await place.accounts.create_token(user, name="t", scopes=["read"]))[1] for _ in range(2)]
     await place.accounts.authenticate(secrets[0])
     monkeypatch.setattr("pattern_server.accounts.RECHECK_S", 0)
     await place.accounts.authenticate(secrets[1])
@@ -123,7 +123,7 @@ async def test_nobody_revokes_anothers_token_but_an_administrator(place: Place) 
 async def test_disabled_users_are_out_until_enabled(place: Place) -> None:
     await place.accounts.bootstrap()
     user = await place.accounts.create_user("ann")
-    secret = await place.accounts.create_token(user, name="t", scopes=["read"])
+    _, secret = await place.accounts.create_token(user, name="t", scopes=["read"])
     await place.accounts.authenticate(secret)
     await place.accounts.change_user(user.id, disabled=True)
     with pytest.raises(Unauthorized, match="disabled"):
@@ -136,7 +136,9 @@ async def test_disabled_users_are_out_until_enabled(place: Place) -> None:
 
 async def test_tokens_expire_even_when_known(place: Place) -> None:
     user = await place.accounts.create_user("ann")
-    secret = await place.accounts.create_token(user, name="t", scopes=["read"], expires_at="2026-11-18T12:00:00.000Z")
+    _, secret = await place.accounts.create_token(
+        user, name="t", scopes=["read"], expires_at="2026-11-18T12:00:00.000Z"
+    )
     await place.accounts.authenticate(secret)
     place.clock.advance(86_400_000 * 10)
     with pytest.raises(Unauthorized, match="expired"):
@@ -146,7 +148,7 @@ async def test_tokens_expire_even_when_known(place: Place) -> None:
 async def test_only_so_many_tokens_are_kept_at_hand(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pattern_server.accounts.CACHED_MAX", 2)
     user = await place.accounts.create_user("ann")
-    secrets = [await place.accounts.create_token(user, name=name, scopes=["read"]) for name in "abc"]
+    secrets = [(await place.accounts.create_token(user, name=name, scopes=["read"]))[1] for name in "abc"]
     asked: list[bytes] = []
     read = place.database.read
 
@@ -164,7 +166,7 @@ async def test_only_so_many_tokens_are_kept_at_hand(place: Place, monkeypatch: p
 
 async def test_use_is_remembered_seldom(place: Place) -> None:
     user = await place.accounts.create_user("ann")
-    secret = await place.accounts.create_token(user, name="t", scopes=["read"])
+    _, secret = await place.accounts.create_token(user, name="t", scopes=["read"])
     used = []
     for step in (0, 1_000, TOUCH_AFTER_MS):
         place.clock.advance(step)
@@ -230,7 +232,7 @@ async def test_administrators_reach_all_own_ones_first(place: Place) -> None:
 
 async def test_a_disk_that_cannot_be_written_refuses_no_token(place: Place) -> None:
     user = await place.accounts.create_user("ann")
-    secret = await place.accounts.create_token(user, name="t", scopes=["read"])
+    _, secret = await place.accounts.create_token(user, name="t", scopes=["read"])
     await place.database.read(lambda connection: connection.execute("PRAGMA query_only = 1").fetchall())
     assert (await place.accounts.authenticate(secret)).username == "ann"
     assert (await place.database.read(users.list_tokens))[0].last_used_at is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import Header, Response
+from fastapi import Response
 from pydantic import Field
 
 from pattern_core.agent_settings import settings_of
@@ -19,15 +19,11 @@ from pattern_core.tools.registry import suited
 from pattern_db.enums import AgentStatus
 from pattern_server.config import Config
 from pattern_server.http.blocks import BlockCreateRequest, new_block
-from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of, version_in
+from pattern_server.http.bodies import BY_VALUE, IfMatch, Paged, RequestModel, answer_of, fields_with, page_of, tagged
 from pattern_server.http.routing import Router, ToRead, ToWrite
 from pattern_server.settings import default_model_of
 
 router = Router(prefix="/constellations/{c}/agents", tags=["agents"])
-
-IfMatch = Annotated[
-    str | None, Header(description="The agent's `ETag`: the change is refused (412) if the agent has changed since.")
-]
 
 # `rule_warnings` name contradictions in its tool rules and rules that can never be met, a sentence each.
 AGENT = answer_of(
@@ -89,20 +85,14 @@ class AgentUpdateRequest(RequestModel):
 
 @router.get("", response_model=page_of(AGENT))
 async def list_all(home: ToRead, paging: Paged) -> object:
-    """List agents.
-
-    Return the agents of the constellation by name.
-    """
+    """List the agents of the constellation by name."""
     page = paging.of_all(await home.constellation.roster.all(), lambda agent: (agent.name, agent.id))
     return {**page, "items": [_answer(home.constellation, agent) for agent in page["items"]]}
 
 
 @router.post("", status_code=201, response_model=AGENT)
 async def create(body: AgentCreateRequest, home: ToWrite, response: Response) -> object:
-    """Create an agent.
-
-    Return the new agent. Its memory blocks are created with it.
-    """
+    """Create an agent with its memory blocks."""
     config = home.server.models.config
     provider = body.model_provider or config.default_provider
     if not body.force:
@@ -129,21 +119,13 @@ async def create(body: AgentCreateRequest, home: ToWrite, response: Response) ->
 
 @router.get("/{a}", response_model=AGENT)
 async def get(a: str, home: ToRead, response: Response) -> object:
-    """Show an agent.
-
-    Return the agent with this id or name. Send its `ETag` as `If-Match` with an update to keep the changes of others.
-    """
+    """Show an agent; its `ETag`, sent as `If-Match` with an update, keeps the changes of others."""
     return _tagged(response, home.constellation, await home.constellation.roster.get(a))
 
 
 @router.patch("/{a}", response_model=AGENT)
-async def update(
-    a: str, body: AgentUpdateRequest, home: ToWrite, response: Response, if_match: IfMatch = None
-) -> object:
-    """Update an agent.
-
-    Change the fields that are sent. A turn that already runs continues with the old values.
-    """
+async def update(a: str, body: AgentUpdateRequest, home: ToWrite, response: Response, if_match: IfMatch) -> object:
+    """Update the fields of an agent that are sent; a turn that already runs continues with the old values."""
     changes = body.model_dump(include=body.model_fields_set - {"force"})
     empty = sorted(
         name for name, value in changes.items() if value is None and name not in ("description", "tool_rules")
@@ -152,16 +134,13 @@ async def update(
         raise InvalidInput(f"{', '.join(empty)} cannot be null; leave out fields that should stay unchanged")
     if not body.force:
         _check_providers(home.server.models.config, changes.get("model_provider"), changes.get("config", {}))
-    agent = await home.constellation.roster.update(a, changes, version=version_in(if_match))
+    agent = await home.constellation.roster.update(a, changes, version=if_match)
     return _tagged(response, home.constellation, agent)
 
 
 @router.delete("/{a}", status_code=204)
 async def delete(a: str, home: ToWrite) -> None:
-    """Delete an agent.
-
-    Its messages and memory are deleted with it. To keep its data, set its status to `archived` instead.
-    """
+    """Delete an agent with its messages and memory; to keep its data, set its status to `archived` instead."""
     await home.constellation.delete_agent(a)
 
 
@@ -193,8 +172,7 @@ def _answer(constellation: Constellation, agent: Agent) -> dict[str, Any]:
 
 
 def _tagged(response: Response, constellation: Constellation, agent: Agent) -> dict[str, Any]:
-    response.headers["etag"] = f'"{version_of(agent)}"'
-    return _answer(constellation, agent)
+    return tagged(response, version_of(agent), _answer(constellation, agent))
 
 
 def _check_providers(config: Config, provider: str | None, asked: Mapping[str, Any]) -> None:

@@ -48,10 +48,7 @@ async def list_all(
         Query(description="Only approvals with this status."),
     ] = "pending",
 ) -> object:
-    """List approvals.
-
-    Return the approvals, newest first.
-    """
+    """List approvals, newest first."""
     wanted = None if status == "all" else ApprovalStatus(status)
     found = await home.constellation.approvals.list(paging.one_more, status=wanted, before=paging.after)
     return paging.cut(found, lambda approval: approval.id)
@@ -59,10 +56,7 @@ async def list_all(
 
 @router.get("/approvals/{id}", response_model=APPROVAL)
 async def get(id: str, home: ToRead) -> Approval:  # noqa: A002 - the path's own word
-    """Show an approval.
-
-    Return the approval with its status and request.
-    """
+    """Show an approval with its status and request."""
     return await home.constellation.approvals.get(id)
 
 
@@ -80,10 +74,7 @@ async def decide(id: str, body: DecisionRequest, home: ToWrite) -> Approval:  # 
 
 @router.get("/grants", response_model=page_of(GRANT))
 async def list_grants(home: ToRead, paging: Paged) -> object:
-    """List grants.
-
-    Return the standing approvals, newest first.
-    """
+    """List grants, which are standing approvals, newest first."""
     found = await home.constellation.approvals.grants.list(paging.one_more, before=paging.after)
     page = paging.cut(found, lambda grant: grant.id)
     return {**page, "items": [fields_with(one, same_arguments=one.args_hash is not None) for one in page["items"]]}
@@ -91,9 +82,6 @@ async def list_grants(home: ToRead, paging: Paged) -> object:
 
 @router.delete("/grants/{id}", status_code=204)
 async def revoke_grant(id: str, home: ToWrite) -> Response:  # noqa: A002 - the path's own word
-    """Revoke a grant.
-
-    The agent must ask again.
-    """
+    """Revoke a grant; the agent must ask again."""
     await home.constellation.approvals.grants.revoke(id, by=home.caller.author)
     return Response(status_code=204)

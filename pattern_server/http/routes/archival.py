@@ -91,19 +91,13 @@ async def list_all(
 
 @router.get("/{id}", response_model=ENTRY)
 async def get(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of the path
-    """Show an archive entry.
-
-    Return the whole entry. The id of one of its chunks, as search returns it, is accepted too.
-    """
+    """Show a whole archive entry; the id of one of its chunks, as search returns it, is accepted too."""
     return await home.constellation.archive.get(home.owner, id)
 
 
 @router.get("/{id}/history", response_model=items_of(ENTRY))
 async def history(id: str, home: ToReadOwned) -> object:  # noqa: A002 - the word of the path
-    """List versions of an archive entry.
-
-    Return the entries that it superseded, the entry, and those that superseded it, oldest first.
-    """
+    """List versions of an archive entry: what it superseded, the entry, and what superseded it, oldest first."""
     return {"items": await home.constellation.archive.versions(home.owner, id)}
 
 
@@ -119,20 +113,14 @@ async def supersede(id: str, body: ArchiveEntryRequest, home: ToWriteOwned, resp
 
 @router.patch("/{id}", response_model=ENTRY)
 async def update(id: str, body: ArchiveEntryUpdateRequest, home: ToWriteOwned) -> object:  # noqa: A002 - the word of the path
-    """Update an archive entry.
-
-    Change tags, metadata, workspace, and the time for which the entry holds.
-    """
+    """Update an archive entry: tags, metadata, workspace, and the time for which it holds."""
     changes = body.model_dump(include=body.model_fields_set)
     return await home.constellation.archive.change(home.owner, id, changes)
 
 
 @router.delete("/{id}", status_code=204)
 async def delete(id: str, home: ToWriteOwned) -> None:  # noqa: A002 - the word of the path
-    """Delete an archive entry.
-
-    The entry is deleted permanently. To keep it as a past fact, set its `valid_to` instead.
-    """
+    """Delete an archive entry permanently; to keep it as a past fact, set its `valid_to` instead."""
     await home.constellation.archive.delete(home.owner, id)
 
 

@@ -45,10 +45,7 @@ async def login(body: LoginRequest, server: Server, request: Request) -> Granted
 
 @router.post("/refresh")
 async def refresh(body: RefreshRequest, server: Server, request: Request) -> Granted:
-    """Exchange a refresh token for another pair of tokens.
-
-    It can be used once: a second use revokes the sign-in with all its tokens.
-    """
+    """Exchange a refresh token for another pair; a second use of it revokes the sign-in with all its tokens."""
     return await server.sign_ins.refresh(body.refresh_token, address=client_address(request))
 
 

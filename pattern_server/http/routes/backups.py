@@ -44,28 +44,19 @@ class BackupRequest(RequestModel):
 
 @router.post("/constellations/{c}/backup", status_code=201)
 async def backup(c: str, server: Server, caller: MayWrite) -> Copy:
-    """Back up a constellation.
-
-    Write a verified copy into the server's folder `backups` while the constellation works. Return its absolute path.
-    """
+    """Back up a constellation: a verified copy in the server's folder `backups`, while it works."""
     return await server.constellations.copy(caller, c)
 
 
 @router.post("/backup", status_code=201)
-async def backup_registry(server: Server, caller: MayAdminister) -> Copy:
-    """Back up users, tokens and the list of constellations.
-
-    Write a verified copy into the server's folder `backups`. Return its absolute path. Only for administrators.
-    """
-    return await server.constellations.copy_registry(caller)
+async def backup_registry(server: Server, _caller: MayAdminister) -> Copy:
+    """Back up users, tokens and the list of constellations; only for administrators."""
+    return await server.constellations.copy_registry()
 
 
 @router.get("/constellations/{c}/backups", response_model=page_of(KEPT))
 async def list_backups(c: str, server: Server, caller: MayRead, paging: Paged) -> object:
-    """List scheduled backups of a constellation.
-
-    Return verified copies that the server made by itself, the oldest first.
-    """
+    """List scheduled backups of a constellation: verified copies that the server made by itself, oldest first."""
     found = await server.accounts.constellation_for(caller, c)
     there = await trio.to_thread.run_sync(kept, server.backups.folder / found.id)
     return _page(server, there, paging)
@@ -73,39 +64,28 @@ async def list_backups(c: str, server: Server, caller: MayRead, paging: Paged) -
 
 @router.get("/backups", response_model=page_of(KEPT))
 async def list_all_backups(server: Server, _caller: MayAdminister, paging: Paged) -> object:
-    """List all scheduled backups.
-
-    Return copies of all constellations, also of deleted ones, and of users and tokens (`global`): by constellation, the
-    oldest first. Only for administrators.
+    """List all scheduled backups: by constellation, also of deleted ones and of users and tokens (`global`), oldest
+    first; only for administrators.
     """
     return _page(server, await trio.to_thread.run_sync(kept_copies, server.backups.folder), paging)
 
 
 @router.get("/constellations/{c}/backups/{file}", response_class=StreamingResponse, responses=_FILE)
 async def download_backup(c: str, file: str, server: Server, caller: MayWrite) -> StreamingResponse:
-    """Download a backup.
-
-    Return a copy of the constellation by the name of its file, whether it was scheduled or asked for.
-    """
+    """Download a backup of a constellation, by the name of its file, whether it was scheduled or asked for."""
     found = await server.accounts.constellation_for(caller, c)
     return streamed(server.backups.path_of(found.id, file), _SQLITE)
 
 
 @router.get("/backups/{file}", response_class=StreamingResponse, responses=_FILE)
 async def download_registry(file: str, server: Server, _caller: MayAdminister) -> StreamingResponse:
-    """Download a backup of users, tokens and the list of constellations.
-
-    Return a copy by the name of its file. Only for administrators.
-    """
+    """Download a backup of users, tokens and the list of constellations; only for administrators."""
     return streamed(server.backups.path_of(REGISTRY, file), _SQLITE)
 
 
 @router.post("/constellations/restore", status_code=201, response_model=CONSTELLATION)
 async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, response: Response) -> object:
-    """Restore a constellation from a backup.
-
-    Create a new constellation from a backup file on the server's machine. Only for administrators.
-    """
+    """Restore a constellation from a backup file on the server's machine; only for administrators."""
     path = _path(body.file)
     return answer_made(
         server, await server.constellations.restore(caller, path, body.name, migrate=body.migrate), response
@@ -114,18 +94,15 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
 
 @router.post("/constellations/restore/check", response_model=CHECKED)
 async def check_backup(body: BackupRequest, _server: Server, _caller: MayAdminister) -> object:
-    """Check a backup.
-
-    Read the whole file and return what is in it; nothing is restored. Only for administrators.
-    """
+    """Check a backup: read the whole file, restore nothing; only for administrators."""
     return await trio.to_thread.run_sync(verified, _path(body.file))
 
 
 @router.post("/constellations/{c}/restore", response_model=CHECKED)
 async def put_back(c: str, body: BackupRequest, server: Server, caller: MayWrite) -> object:
-    """Put a constellation back to a backup of it.
+    """Put a constellation back to a backup of it: everything after the backup is undone.
 
-    Everything after the backup is undone. A copy of the present state is made first, and the present file stays next to
+    A copy of the present state is made first, and the present file stays next to
     the new one. Schedules and reminders are paused. `file` may also be the name of a copy; a path is for administrators
     only.
     """

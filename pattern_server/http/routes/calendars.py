@@ -18,11 +18,8 @@ router = Router(prefix="/constellations/{c}/calendar", tags=["calendar"])
 EVENT = answer_of(
     CalendarEvent,
     "id title description location agent_id starts_at ends_at zone all_day rrule exdates rdates reminder_minutes missed"
-    " external_id external_source",
-    "CalendarEvent",
+    " external_id external_source reminder_at created_at updated_at",
     reminder_at=str | None,
-    created_at=str,
-    updated_at=str,
 )
 OCCURRENCE = answer_of(CalendarOccurrence, " ".join(get_type_hints(CalendarOccurrence)))
 STATE = answer_of(
@@ -86,20 +83,14 @@ async def list_occurrences(
     since: Annotated[str | None, Query(description="Only what takes place from this time on; by default now.")] = None,
     until: Annotated[str | None, Query(description="Only what begins before; by default 30 days later.")] = None,
 ) -> object:
-    """List what is in the calendar.
-
-    Return the occurrences of events in a time, in the order of their beginning.
-    """
+    """List the occurrences of events in a time, in the order of their beginning."""
     found = await home.constellation.calendar.between(since, until, paging.one_more, after=paging.after)
     return paging.cut(found, place_of)
 
 
 @router.get("/export", response_class=Response, responses={200: {"content": _FILE}})
 async def export(home: ToRead) -> Response:
-    """Export the calendar.
-
-    Return all events as iCalendar (RFC 5545), with what was imported and is not understood.
-    """
+    """Export the calendar as iCalendar (RFC 5545); with what was imported and is not understood."""
     return Response(await home.constellation.calendar.export(), media_type="text/calendar")
 
 
@@ -123,10 +114,7 @@ async def import_file(
 
 @router.get("/events", response_model=page_of(EVENT))
 async def list_all(home: ToRead, paging: Paged) -> object:
-    """List events.
-
-    Return the events in the order of their beginning, each once however often it repeats.
-    """
+    """List events in the order of their beginning; each is listed once however often it repeats."""
     shown = [fields_with(row, reminder_at=at) for row, at in await home.constellation.calendar.all()]
     return paging.of_all(shown, lambda one: (one["starts_at"], one["id"]))
 
@@ -145,39 +133,27 @@ async def create(body: CalendarEventCreateRequest, home: ToWrite, response: Resp
 
 @router.get("/events/{e}", response_model=EVENT)
 async def get(e: str, home: ToRead) -> dict[str, Any]:
-    """Show an event.
-
-    Return the event with this id, or the only one with this title.
-    """
+    """Show the event with this id, or the only one with this title."""
     row, reminder_at = await home.constellation.calendar.get(e)
     return fields_with(row, reminder_at=reminder_at)
 
 
 @router.patch("/events/{e}", response_model=EVENT)
 async def update(e: str, body: CalendarEventUpdateRequest, home: ToWrite) -> dict[str, Any]:
-    """Update an event.
-
-    If its beginning, zone or rule changes, none of its occurrences is moved or cancelled any longer.
-    """
+    """Update an event; a new beginning, zone or rule ends every move and cancellation of an occurrence."""
     row, reminder_at = await home.constellation.calendar.update(e, await _fields(home, body))
     return fields_with(row, reminder_at=reminder_at)
 
 
 @router.delete("/events/{e}", status_code=204)
 async def delete(e: str, home: ToWrite) -> None:
-    """Delete an event.
-
-    Its occurrences are deleted with it; the turns that its reminders started stay.
-    """
+    """Delete an event with its occurrences; the turns that its reminders started stay."""
     await home.constellation.calendar.delete(e)
 
 
 @router.get("/events/{e}/occurrences", response_model=page_of(STATE))
 async def list_states(e: str, home: ToRead, paging: Paged) -> object:
-    """List changed and reminded occurrences.
-
-    Return the occurrences of an event that were changed, and what happened to each reminder, newest first.
-    """
+    """List changed and reminded occurrences; what happened to each reminder, newest first."""
     row, _ = await home.constellation.calendar.get(e)
     found = await home.constellation.calendar.states(row.id, paging.one_more, before=paging.after)
     return paging.cut(found, lambda one: one.nominal_at)
@@ -185,10 +161,7 @@ async def list_states(e: str, home: ToRead, paging: Paged) -> object:
 
 @router.patch("/events/{e}/occurrences/{nominal}", response_model=OCCURRENCE)
 async def change(e: str, nominal: str, body: OccurrenceUpdateRequest, home: ToWrite) -> object:
-    """Move or cancel an occurrence.
-
-    Change one occurrence of an event, named by its `nominal_at`. One that moves has a new reminder.
-    """
+    """Move or cancel an occurrence; it is named by its `nominal_at`. One that moves has a new reminder."""
     changes = body.model_dump(exclude_unset=True)
     require_values(changes, "starts_at", "status")
     return await home.constellation.calendar.change(e, nominal, changes)

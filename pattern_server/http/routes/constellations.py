@@ -48,75 +48,51 @@ class VacuumResult(BaseModel):
 
 @router.get("/me", response_model=ME)
 async def me(caller: MayRead) -> object:
-    """Show the owner and the scopes of the token.
-
-    Return the user that the token belongs to, and its scopes.
-    """
+    """Show the user that the token belongs to, and its scopes."""
     return fields_with(caller, scopes=[scope for scope in SCOPES if scope in caller.scopes])
 
 
 @router.get("/constellations", response_model=page_of(CONSTELLATION))
 async def list_all(server: Server, caller: MayRead, paging: Paged) -> object:
-    """List constellations.
-
-    Return your constellations by name; an administrator sees those of all users.
-    """
+    """List your constellations by name; an administrator sees those of all users."""
     page = paging.of_all(await server.accounts.constellations_of(caller), lambda row: (row.name, row.id))
     return {**page, "items": [_answer(server, row) for row in page["items"]]}
 
 
 @router.get("/constellations/{c}", response_model=CONSTELLATION)
 async def get(c: str, server: Server, caller: MayRead) -> object:
-    """Show a constellation.
-
-    Return the constellation with this id or name, and its state.
-    """
+    """Show a constellation and its state."""
     return _answer(server, await server.accounts.constellation_for(caller, c))
 
 
 @router.patch("/constellations/{c}", response_model=CONSTELLATION)
 async def rename(c: str, body: ConstellationRequest, server: Server, caller: MayWrite) -> object:
-    """Rename a constellation.
-
-    Its id stays the same.
-    """
+    """Rename a constellation; its id stays the same."""
     return _answer(server, await server.constellations.rename(caller, c, body.name))
 
 
 @router.delete("/constellations/{c}", status_code=204)
 async def delete(c: str, server: Server, caller: MayWrite) -> None:
-    """Delete a constellation.
-
-    All its agents and their memory are deleted. Only a backup can restore them.
-    """
+    """Delete a constellation with its agents and their memory; only a backup can restore them."""
     await server.constellations.delete(caller, c)
 
 
 @router.get("/constellations/{c}/halt", response_model=HALT)
 async def get_halt(home: ToRead) -> object:
-    """Show whether the constellation is halted.
-
-    Return the agent that halted all work, and the reason.
-    """
+    """Show whether the constellation is halted, by which agent, and why."""
     halt = home.constellation.halt.current
     return dict.fromkeys(_HALT.split()) | {"halted": False} if halt is None else fields_with(halt, halted=True)
 
 
 @router.post("/constellations/{c}/resume", response_model=HALT)
 async def resume(home: ToWrite) -> object:
-    """Resume a halted constellation.
-
-    Return the halt that was ended.
-    """
+    """Resume a halted constellation, and return the halt that was ended."""
     return fields_with(await home.constellation.resume(by=home.caller.author), halted=False)
 
 
 @router.post("/constellations/{c}/vacuum", response_model=VacuumResult)
 async def vacuum(c: str, server: Server, caller: MayWrite) -> object:
-    """Vacuum a constellation.
-
-    Rewrite its database and search indexes to free disk space. Refused while the constellation is busy.
-    """
+    """Vacuum a constellation that is not busy: rewrite its database and search indexes to free disk space."""
     return {"freed_bytes": await server.constellations.vacuum(caller, c)}
 
 
@@ -136,11 +112,8 @@ async def prune(home: ToWrite, body: PruneRequest | None = None) -> Pruned:
 
 @router.post("/vacuum", response_model=VacuumResult)
 async def vacuum_registry(server: Server, caller: MayAdminister) -> object:
-    """Vacuum users, tokens and the list of constellations.
-
-    Rewrite their database to free disk space. Only for administrators.
-    """
-    return {"freed_bytes": await server.constellations.vacuum_registry(caller)}
+    """Vacuum the database of users, tokens and the list of constellations; only for administrators."""
+    return {"freed_bytes": await server.accounts.database.vacuum()}
 
 
 def answer_made(server: ServerState, row: Constellation, response: Response) -> dict[str, Any]:

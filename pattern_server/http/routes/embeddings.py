@@ -21,37 +21,25 @@ PROGRESS = answer_of(
 
 @router.get("", response_model=PROGRESS)
 async def get(home: ToRead) -> Progress:
-    """Show the progress of embeddings.
-
-    Return how many texts have vectors, their model, and the reason if work is delayed.
-    """
+    """Show the progress of embeddings: how many texts have vectors, of which model, and why work is delayed."""
     return await home.constellation.embeddings.progress()
 
 
 @router.post("/switch", response_model=PROGRESS, status_code=202)
 async def start_switch(home: ToWrite) -> Progress:
-    """Switch to the configured embedding model.
-
-    Embed every text with it; search uses the old vectors until the new ones are complete.
-    """
+    """Switch to the configured model: embed every text; until then, search uses the old vectors."""
     await home.constellation.embeddings.start_switch()
     return await home.constellation.embeddings.progress()
 
 
 @router.delete("/switch", response_model=PROGRESS)
 async def cancel_switch(home: ToWrite) -> Progress:
-    """Cancel a switch to another embedding model.
-
-    The old vectors stay in use.
-    """
+    """Cancel a switch to another embedding model; the old vectors stay in use."""
     await home.constellation.embeddings.cancel_switch()
     return await home.constellation.embeddings.progress()
 
 
 @router.post("/rebuild", response_model=PROGRESS, status_code=202)
 async def rebuild(home: ToWrite) -> Progress:
-    """Rebuild embeddings.
-
-    Check every text again, and embed those with missing or outdated vectors.
-    """
+    """Rebuild embeddings: check every text again, and embed those with missing or outdated vectors."""
     return await home.constellation.embeddings.rebuild()

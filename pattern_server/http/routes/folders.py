@@ -59,20 +59,14 @@ class AttachmentRequest(RequestModel):
 
 @router.get("", response_model=page_of(FOLDER))
 async def list_all(home: ToRead, paging: Paged) -> object:
-    """List folders.
-
-    Return the folders of the constellation by name.
-    """
+    """List the folders of the constellation by name."""
     rows = await home.constellation.folders.all()
     return paging.of_all(rows, lambda row: (row.name, row.id))
 
 
 @router.post("", status_code=201, response_model=FOLDER)
 async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -> object:
-    """Create a folder.
-
-    The files of a local folder are indexed by `…/index`, or soon after the folder is attached to an agent.
-    """
+    """Create a folder; a local one is indexed by `…/index`, or soon after it is attached to an agent."""
     root = None
     if body.path_type is PathType.LOCAL:
         allowed = None if home.caller.reaches_all else home.server.config.files_roots
@@ -97,28 +91,19 @@ async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -
 
 @router.get("/{f}", response_model=FOLDER)
 async def get(f: str, home: ToRead) -> object:
-    """Show a folder.
-
-    Return the folder with this id or name, and its status.
-    """
+    """Show a folder and its status."""
     return await home.constellation.folders.get(f)
 
 
 @router.patch("/{f}", response_model=FOLDER)
 async def update(f: str, body: FolderUpdateRequest, home: ToWrite) -> object:
-    """Update a folder.
-
-    Change its name or description.
-    """
+    """Update the name or the description of a folder."""
     return await home.constellation.folders.change(f, name=body.name, description=body.description)
 
 
 @router.delete("/{f}", status_code=204)
 async def delete(f: str, home: ToWrite) -> None:
-    """Delete a folder.
-
-    Its index and uploaded files are deleted. The files of a local folder stay on the disk.
-    """
+    """Delete a folder with its index and uploaded files; the files of a local folder stay on the disk."""
     await home.constellation.folders.delete(f)
 
 
@@ -128,19 +113,13 @@ async def index(
     home: ToWrite,
     again: Annotated[bool, Query(description="Read files again that seem unchanged.")] = False,
 ) -> IndexReport:
-    """Index a folder.
-
-    Scan the folder now and read changed files. Return the skipped files with the reasons.
-    """
+    """Index a folder now: read changed files, and return the skipped ones with the reasons."""
     return await home.constellation.folders.index(f, again=again)
 
 
 @router.get("/{f}/files", response_model=page_of(FILE))
 async def list_files(f: str, home: ToRead, paging: Paged) -> object:
-    """List files of a folder.
-
-    Return the files by name.
-    """
+    """List the files of a folder by name."""
     rows = await home.constellation.folders.files(f, limit=paging.one_more, after=paging.after)
     return paging.cut(rows, lambda row: row.name)
 
@@ -155,10 +134,7 @@ _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "b
     openapi_extra={"requestBody": {"content": _BYTES}},
 )
 async def put_file(f: str, name: str, request: Request, home: ToWrite, response: Response) -> object:
-    """Upload a file.
-
-    Store the request's body, whatever its content type, as a file of a virtual folder; 201 if it is new.
-    """
+    """Upload a file: the body, whatever its content type; 201 if it is new. Only into virtual folders."""
     data = await request.body()
     row, is_new = await home.constellation.folders.put_file(f, name, data)
     if is_new:
@@ -169,10 +145,7 @@ async def put_file(f: str, name: str, request: Request, home: ToWrite, response:
 
 @router.get("/{f}/files/{name:path}", response_class=Response, responses={200: {"content": _BYTES}})
 async def get_file(f: str, name: str, home: ToRead) -> Response:
-    """Download a file.
-
-    Return the stored bytes of the file; for a local folder, the file's current bytes.
-    """
+    """Download a file; of a local folder, as it is now."""
     row, data = await home.constellation.folders.content(f, name)
     # Never a type that a browser would run: the file is a user's, the origin is the server's.
     quoted = quote(row.name.rsplit("/", 1)[-1], safe="")
@@ -182,19 +155,13 @@ async def get_file(f: str, name: str, home: ToRead) -> Response:
 
 @router.delete("/{f}/files/{name:path}", status_code=204)
 async def delete_file(f: str, name: str, home: ToWrite) -> None:
-    """Delete a file.
-
-    Only files of virtual folders can be deleted.
-    """
+    """Delete a file of a virtual folder."""
     await home.constellation.folders.delete_file(f, name)
 
 
 @router.get("/{f}/attachments", response_model=page_of(ATTACHMENT))
 async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
-    """List agents that may use a folder.
-
-    Return the agents by name, each with its access.
-    """
+    """List agents that may use a folder; by name, each with its access."""
     found = await home.constellation.folders.attachments(f)
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
     shown = [fields_with(one, agent=names.get(one.agent_id, one.agent_id)) for one in found]
@@ -203,10 +170,7 @@ async def list_attachments(f: str, home: ToRead, paging: Paged) -> object:
 
 @router.post("/{f}/attachments", response_model=ATTACHMENT)
 async def attach(f: str, body: AttachmentRequest, home: ToWrite) -> object:
-    """Attach a folder to an agent.
-
-    Give the agent access to the folder, or change its access.
-    """
+    """Attach a folder to an agent, or change the agent's access."""
     agent = await home.constellation.roster.get(body.agent)
     made = await home.constellation.folders.attach(f, agent.id, body.access)
     return fields_with(made, agent=agent.name)
@@ -214,9 +178,6 @@ async def attach(f: str, body: AttachmentRequest, home: ToWrite) -> object:
 
 @router.delete("/{f}/attachments/{a}", status_code=204)
 async def detach(f: str, a: str, home: ToWrite) -> None:
-    """Detach a folder from an agent.
-
-    The agent can no longer use the folder.
-    """
+    """Detach a folder from an agent; it can no longer use the folder."""
     agent = await home.constellation.roster.get(a)
     await home.constellation.folders.detach(f, agent.id)

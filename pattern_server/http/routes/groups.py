@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.errors import Conflict, NotFound
 from pattern_core.groups.group import Group, MemberSpec
-from pattern_db.journal import group_runs
+from pattern_db.journal.group_runs import GroupSaid, conversation
 from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, answer_of, page_of, require_values
 from pattern_server.http.routes.messages import (
     ANSWERS,
@@ -43,28 +43,17 @@ class GroupMember(BaseModel):
 
 GROUP = answer_of(
     Group,
-    "id name description pattern_type pattern_config",
+    "id name description pattern_type pattern_config members created_at updated_at",
     members=list[GroupMember],
-    created_at=str,
-    updated_at=str,
 )
-
-
-class GroupMessage(BaseModel):
-    """Something that was said in a group: a message to it (`role` user), or a member's answer. `id` is its own turn,
-    `turn_id` the group's.
-    """
-
-    id: str
-    turn_id: str
-    role: str
-    agent_id: str | None
-    agent: str | None
-    sender: str
-    content: str
-    session_id: str | None
-    created_at: str
-    key: Annotated[int, Field(exclude=True)]
+MESSAGE = answer_of(
+    GroupSaid,
+    "id turn_id role agent_id agent sender content session_id created_at",
+    "GroupMessage",
+    role=str,
+    agent=str | None,
+    content=str,
+)
 
 
 class MemberRequest(RequestModel):
@@ -102,20 +91,14 @@ def _specs(members: Sequence[MemberRequest]) -> list[MemberSpec]:
 
 @router.get("", response_model=page_of(GROUP))
 async def list_all(home: ToRead, paging: Paged) -> object:
-    """List groups.
-
-    Return the groups of the constellation by name.
-    """
+    """List the groups of the constellation by name."""
     shown = await home.constellation.groups.all()
     return paging.of_all(shown, lambda group: (group.name, group.id))
 
 
 @router.post("", status_code=201, response_model=GROUP)
 async def create(body: GroupCreateRequest, home: ToWrite, response: Response) -> Group:
-    """Create a group.
-
-    `pattern_type` is how its members work together, `pattern_config` configures that.
-    """
+    """Create a group: `pattern_type` is how its members work together, `pattern_config` configures that."""
     group = await home.constellation.groups.create(
         name=body.name,
         pattern_type=body.pattern_type,
@@ -129,19 +112,13 @@ async def create(body: GroupCreateRequest, home: ToWrite, response: Response) ->
 
 @router.get("/{g}", response_model=GROUP)
 async def get(g: str, home: ToRead) -> Group:
-    """Show a group.
-
-    Return the group with this id or name, and its members.
-    """
+    """Show a group and its members."""
     return await home.constellation.groups.get(g)
 
 
 @router.patch("/{g}", response_model=GROUP)
 async def update(g: str, body: GroupUpdateRequest, home: ToWrite) -> Group:
-    """Update a group.
-
-    A running turn keeps what it started with.
-    """
+    """Update a group; a running turn keeps what it started with."""
     changes = body.model_dump(exclude_unset=True, exclude={"members"})
     require_values(changes, "name", "pattern_type")
     if changes.get("pattern_config", {}) is None:
@@ -161,10 +138,7 @@ async def delete(g: str, home: ToWrite) -> None:
 
 @router.post("/{g}/members", status_code=201, response_model=GROUP)
 async def add_member(g: str, body: MemberRequest, home: ToWrite) -> Group:
-    """Add a member to a group.
-
-    It is asked after the others. One that is a member already is refused.
-    """
+    """Add a member to a group; it is asked after the others. One that is a member already is refused."""
     group = await home.constellation.groups.get(g)
     agent = await home.constellation.roster.get(body.agent_id)
     if any(one.id == agent.id for one in group.members):
@@ -175,10 +149,7 @@ async def add_member(g: str, body: MemberRequest, home: ToWrite) -> Group:
 
 @router.delete("/{g}/members/{a}", status_code=204)
 async def remove_member(g: str, a: str, home: ToWrite) -> None:
-    """Remove a member from a group.
-
-    The agent itself stays.
-    """
+    """Remove a member from a group; the agent itself stays."""
     group = await home.constellation.groups.get(g)
     left = _kept(group, but=a)
     if len(left) == len(group.members):
@@ -213,38 +184,24 @@ async def send(
     return await deliver(home, lambda constellation: constellation.submit_to_group(g, incoming), accept, prefer)
 
 
-@router.get("/{g}/messages", response_model=page_of(GroupMessage))
+@router.get("/{g}/messages", response_model=page_of(MESSAGE))
 async def list_messages(g: str, home: ToRead, paging: PagedTexts, session: OfSession = None) -> object:
-    """List messages of a group.
-
-    Return what was said in the group, newest first; with `session` only in that one.
-    """
-    group, after = await home.constellation.groups.get(g), paging.after
-    if after is not None and not (after.isdecimal() and len(after) < 19):
-        raise InvalidInput("the cursor is of another list; send `next_cursor` of the page before, or none")
-    before = None if after is None else int(after)
+    """List what was said in a group, newest first; with `session` only in that one."""
+    group = await home.constellation.groups.get(g)
     said = await home.constellation.database.read_aside(
-        group_runs.conversation,
+        conversation,
         group.id,
         paging.one_more,
-        before=before,
+        before=paging.before,
         session_id=session,
         is_all=session is None,
     )
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
-    rows = [
-        GroupMessage(
-            key=one.key,
-            id=one.id,
-            turn_id=one.turn_id,
-            role="user" if one.agent_id is None else "assistant",
-            agent_id=one.agent_id,
-            agent=None if one.agent_id is None else names.get(one.agent_id),
-            sender=one.sender,
-            content=one.content or "",
-            session_id=one.session_id,
-            created_at=one.created_at,
-        )
-        for one in said
-    ]
-    return paging.cut(rows, lambda row: str(row.key))
+    page = paging.cut(said, lambda one: str(one.key))
+    return {**page, "items": [_shown(one, names) for one in page["items"]]}
+
+
+def _shown(said: GroupSaid, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a message to the group (of the `role` user), or a member's answer."""
+    role, agent = ("user", None) if said.agent_id is None else ("assistant", names.get(said.agent_id))
+    return {**said._asdict(), "role": role, "agent": agent, "content": said.content or ""}

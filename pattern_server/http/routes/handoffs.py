@@ -29,27 +29,18 @@ async def list_all(
     to: Annotated[str | None, Query(description="Only notes for this agent (id or name).")] = None,
     unread: Annotated[bool, Query(description="Only notes that no agent was shown yet.")] = False,
 ) -> object:
-    """List hand-off notes.
-
-    Return the notes, newest first. A note without `to_agent` is for the first agent that reads it.
-    """
+    """List hand-off notes, newest first; one without `to_agent` is for the first agent that reads it."""
     found = await home.constellation.handoffs.page(paging.one_more, before=paging.after, to=to, unread=unread)
     return paging.cut(found, lambda note: note.id)
 
 
 @router.post("", status_code=201, response_model=NOTE)
 async def create(body: HandoffRequest, home: ToWrite) -> object:
-    """Leave a hand-off note.
-
-    The agent is shown it with the next message that it answers. The note starts no turn.
-    """
+    """Leave a note that an agent is shown with the next message that it answers; it starts no turn."""
     return await home.constellation.handoffs.add(body.content, author=home.caller.author, to=body.to)
 
 
 @router.delete("/{id}", status_code=204)
 async def delete(id: str, home: ToWrite) -> None:  # noqa: A002 - the word of the path
-    """Delete a hand-off note.
-
-    A conversation that shows it stays as it is.
-    """
+    """Delete a hand-off note; a conversation that shows it stays as it is."""
     await home.constellation.handoffs.delete(id)

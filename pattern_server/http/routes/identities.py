@@ -80,10 +80,7 @@ async def finish(provider: str, body: SignInFinishRequest, server: Server, reque
 
 @router.get("/me/identities", response_model=page_of(IDENTITY))
 async def list_all(server: Server, caller: MayRead, paging: Paged) -> object:
-    """List your identities.
-
-    Return the identities that you can sign in with, oldest first.
-    """
+    """List the identities that you can sign in with, oldest first."""
     return paging.of_all(await server.identities.linked_of(caller), lambda row: (row.created_at, row.id))
 
 
@@ -102,8 +99,5 @@ async def link(body: IdentityLinkRequest, server: Server, caller: MayWrite, resp
 
 @router.delete("/me/identities/{id}", status_code=204)
 async def unlink(id: str, server: Server, caller: MayWrite) -> None:  # noqa: A002 - the path's own word
-    """Unlink an identity.
-
-    You can no longer sign in with it, and all your sign-ins end.
-    """
+    """Unlink an identity: you can no longer sign in with it, and all your sign-ins end."""
     await server.identities.unlink(caller, id)

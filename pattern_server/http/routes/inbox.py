@@ -19,17 +19,13 @@ router = Router(prefix="/constellations/{c}/inbox", tags=["inbox"])
 KINDS = ("agent", "group")
 WAITING = answer_of(
     Undelivered,
-    "id",
+    "id agent_id group_id sender content status attempts next_at last_error created_at",
     "UndeliveredMessage",
     agent_id=str | None,
     group_id=str | None,
     sender=str,
     content=str,
-    status=DeliveryStatus,
-    attempts=int,
     next_at=str | None,
-    last_error=str | None,
-    created_at=str,
 )
 
 
@@ -69,10 +65,7 @@ async def list_all(
 
 @router.post("/{m}/retry", status_code=204)
 async def retry(m: str, body: RedeliveryRequest, home: ToWrite) -> None:
-    """Send a message again.
-
-    It is accepted again, by its agent or group or by another agent, and a turn answers it.
-    """
+    """Send a message again, to its agent or group or to another agent; a turn answers it."""
     row = await home.constellation.outbox.get(m, KINDS)
     if body.agent is not None:
         row = replace(row, target=f"agent:{(await home.constellation.roster.get(body.agent)).id}")
@@ -81,8 +74,5 @@ async def retry(m: str, body: RedeliveryRequest, home: ToWrite) -> None:
 
 @router.delete("/{m}", status_code=204)
 async def discard(m: str, home: ToWrite) -> None:
-    """Discard a message.
-
-    It is not delivered any more.
-    """
+    """Discard a message; it is not delivered any more."""
     await home.constellation.outbox.discard(await home.constellation.outbox.get(m, KINDS))

@@ -28,7 +28,6 @@ from pattern_server.http.blocks import (
     find,
     new_block,
     settings_of,
-    tagged,
 )
 from pattern_server.http.bodies import (
     BY_VALUE,
@@ -41,6 +40,7 @@ from pattern_server.http.bodies import (
     answer_of,
     fields_with,
     page_of,
+    tagged,
 )
 from pattern_server.http.routing import OwnerAccess, Router, ToReadOwned, ToWriteOwned
 
@@ -89,26 +89,20 @@ AtVersion = Annotated[int | None, Query(ge=0, description="Return the block as i
 
 @router.get("", response_model=page_of(BLOCK))
 async def list_all(home: ToReadOwned, paging: Paged) -> object:
-    """List memory blocks.
-
-    Return the blocks that the agent sees, by label: its own, those shared with it, and those of the constellation.
-    """
+    """List the blocks that an agent sees, by label: its own, those shared with it, and the constellation's."""
     page = paging.of_all(await home.constellation.memory.list(home.owner), lambda block: (block.label, block.id))
     return {**page, "items": [await block_answer(home.constellation, block) for block in page["items"]]}
 
 
 @router.get("/{label}", response_model=BLOCK)
 async def get(label: str, home: ToReadOwned, response: Response, version: AtVersion = None) -> object:
-    """Show a memory block.
-
-    Return the block. Its `ETag` is its version.
-    """
+    """Show a memory block; its `ETag` is its version."""
     view = await home.constellation.memory.view(home.owner, label)
     shown = await block_answer(home.constellation, view)
     if version is not None and version != view.version:
         content, value = await home.constellation.database.read_aside(past.content_at, view.id, version)
         shown |= {"content": content, "value": value, "version": version, "damaged": None}
-    return tagged(response, shown)
+    return tagged(response, shown["version"], shown)
 
 
 @router.put("/{label}", response_model=BLOCK, responses={201: {"model": BLOCK}})
@@ -125,31 +119,25 @@ async def put(label: str, body: BlockPutRequest, home: ToWriteOwned, demanded: D
         home.locate(response, "agents", home.owner, "memory", label)
         content_edit(body)  # refuses a request without content or with two
         made = await home.constellation.memory.create(home.owner, new_block(body, label), by=_by(home))
-        return tagged(response, await block_answer(home.constellation, made))
+        return tagged(response, made.version, await block_answer(home.constellation, made))
     await _changed(home, found, body, demanded)
     view = await home.constellation.memory.view(home.owner, label)
-    return tagged(response, await block_answer(home.constellation, view))
+    return tagged(response, view.version, await block_answer(home.constellation, view))
 
 
 @router.patch("/{label}", response_model=BLOCK)
 async def update(label: str, body: BlockUpdateRequest, home: ToWriteOwned, response: Response) -> object:
-    """Update the settings of a memory block.
-
-    Change the settings that are sent; the content stays.
-    """
+    """Update the settings of a memory block that are sent; the content stays."""
     view = await home.constellation.memory.view(home.owner, label)
     settings = settings_of(body, view)
     if settings is not None:
         view = await home.constellation.memory.set_metadata(home.owner, label, settings, by=_by(home))
-    return tagged(response, await block_answer(home.constellation, view))
+    return tagged(response, view.version, await block_answer(home.constellation, view))
 
 
 @router.delete("/{label}", status_code=204)
 async def delete(label: str, home: ToWriteOwned, demanded: Demanded) -> None:
-    """Delete a memory block.
-
-    The agent no longer sees the block. Its history stays in the file.
-    """
+    """Delete a memory block: the agent no longer sees it, and its history stays in the file."""
     found = await find(home.constellation, home.owner, label)
     demanded.check(f"the block {label!r}", None if found is None else found.version)
     await home.constellation.memory.delete(home.owner, label, by=_by(home))
@@ -157,14 +145,9 @@ async def delete(label: str, home: ToWriteOwned, demanded: Demanded) -> None:
 
 @router.get("/{label}/history", response_model=Page[Version])
 async def history(label: str, home: ToReadOwned, paging: Paged) -> object:
-    """List versions of a memory block.
-
-    Return the versions, newest first. Version 0 is the block as it was created.
-    """
-    after = paging.after
-    before = int(after) if after and after.isdigit() else None
+    """List the versions of a memory block, newest first; version 0 is the block as it was created."""
     view = await home.constellation.memory.view(home.owner, label)
-    found = await home.constellation.database.read(past.versions, view.id, limit=paging.one_more, before=before)
+    found = await home.constellation.database.read(past.versions, view.id, limit=paging.one_more, before=paging.before)
     return paging.cut(found, lambda version: str(version.version))
 
 
@@ -177,10 +160,7 @@ async def diff(
     ] = None,
     newer: Annotated[int | None, Query(alias="to", ge=0, description="The newer version. Default: the newest.")] = None,
 ) -> object:
-    """Compare two versions of a memory block.
-
-    Return a unified diff; without `from` and `to`, of the newest version and the one before it.
-    """
+    """Compare two versions of a memory block; by default the newest and the one before it, as a unified diff."""
     view = await home.constellation.memory.view(home.owner, label)
     last = view.version if newer is None else newer
     first = max(last - 1, 0) if older is None else older
@@ -190,48 +170,33 @@ async def diff(
 
 @router.get("/{label}/blame", response_model=BlockBlame)
 async def blame(label: str, home: ToReadOwned) -> object:
-    """Show the author of each line of a memory block.
-
-    Return for each line who wrote it, when, and what caused it.
-    """
+    """Show who wrote each line of a memory block; also when, and what caused it."""
     view = await home.constellation.memory.view(home.owner, label)
     return {"lines": await home.constellation.database.read_aside(past.blame, view.id)}
 
 
 @router.post("/{label}/undo", response_model=REVISED)
 async def undo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) -> object:
-    """Undo an edit of a memory block.
-
-    Revert the newest edit of one author; edits of other authors stay.
-    """
+    """Undo the newest edit of a memory block by one author; edits of other authors stay."""
     return await _revised(home, HistoryKind.UNDO, label, body)
 
 
 @router.post("/{label}/redo", response_model=REVISED)
 async def redo(label: str, home: ToWriteOwned, body: UndoRequest | None = None) -> object:
-    """Redo an edit of a memory block.
-
-    Apply the last undone edit again, unless its author has edited the block since.
-    """
+    """Redo the last undone edit of a memory block; refused if its author has edited the block since."""
     return await _revised(home, HistoryKind.REDO, label, body)
 
 
 @router.post("/{label}/rollback", response_model=BLOCK)
 async def rollback(label: str, body: RollbackRequest, home: ToWriteOwned) -> object:
-    """Roll a memory block back to a version.
-
-    Set the block to its content at that version. This is a new edit; the history stays complete.
-    """
+    """Roll a memory block back to a version; this is a new edit, and the history stays complete."""
     revised = await home.constellation.revisions.rollback(home.owner, label, _by(home), version=body.version)
     return await block_answer(home.constellation, revised.block)
 
 
 @router.post("/{label}/repair", response_model=REPAIRED)
 async def repair(label: str, home: ToWriteOwned) -> object:
-    """Repair a damaged memory block.
-
-    Restore the block from the parts that can still be read. A block without damage is refused.
-    """
+    """Repair a damaged memory block: restore what can still be read; one without damage is refused."""
     done = await repair_block(home.constellation.memory.blocks, home.owner, label, _by(home))
     block = await block_answer(home.constellation, await home.constellation.memory.view(home.owner, label))
     return fields_with(done, block=block)
@@ -239,28 +204,19 @@ async def repair(label: str, home: ToWriteOwned) -> object:
 
 @router.get("/{label}/share", response_model=Items[Loan])
 async def list_shares(label: str, home: ToReadOwned) -> object:
-    """List agents that a memory block is shared with.
-
-    Return the agents with their permissions, in the order in which the block was shared.
-    """
+    """List agents that a block is shared with; with their permissions, in the order of sharing."""
     return {"items": await home.constellation.sharing.loans(home.owner, label)}
 
 
 @router.post("/{label}/share", response_model=Loan)
 async def share(label: str, body: ShareRequest, home: ToWriteOwned) -> object:
-    """Share a memory block with an agent.
-
-    Return the share. If the block is already shared with the agent, its permission is changed.
-    """
+    """Share a memory block with an agent; if it is shared already, the permission is changed."""
     return await home.constellation.sharing.share(home.owner, label, body.agent, body.permission, by=_by(home))
 
 
 @router.delete("/{label}/share/{borrower}", status_code=204)
 async def unshare(label: str, borrower: str, home: ToWriteOwned) -> None:
-    """Stop sharing a memory block with an agent.
-
-    What the agent wrote in the block stays.
-    """
+    """Stop sharing a memory block with an agent; what the agent wrote in it stays."""
     await home.constellation.sharing.unshare(home.owner, label, borrower, by=_by(home))
 
 

@@ -294,18 +294,12 @@ async def list_summaries(a: str, home: ToRead, paging: PagedTexts, session: OfSe
 
 @router.post("/agents/{a}/compact", response_model=COMPACTED)
 async def compact(a: str, home: ToWrite) -> Made:
-    """Compact the conversation of an agent.
-
-    Archive the older part of the conversation now, with the agent's settings. Nothing is deleted.
-    """
+    """Compact the conversation of an agent now: archive its older part, with the agent's settings."""
     return await home.constellation.compact(await home.constellation.roster.get(a))
 
 
 @router.get("/images/{digest}", response_class=Response, responses={200: {"content": _IMAGES}})
 async def get_image(digest: str, home: ToRead) -> Response:
-    """Download an image.
-
-    Return the bytes of an image. Its `digest` is in the `parts` of the message that shows it.
-    """
+    """Download an image by its `digest`; it is in the `parts` of the message that shows it."""
     image = await home.constellation.database.read(read, digest)
     return Response(image.data, media_type=image.media_type, headers=_IMAGE_HEADERS)

@@ -25,48 +25,33 @@ class NotableRequest(RequestModel):
 
 @router.get("/agents", response_model=page_of(AGENT))
 async def list_agents(home: ToRead, paging: PagedTexts) -> object:
-    """List what agents did.
-
-    Return the newest summary of each agent, newest first. An agent that has had little to do has none.
-    """
+    """List the newest summary of each agent, newest first; an agent that has had little to do has none."""
     found = await home.constellation.overview.summaries(paging.one_more, paging.after)
     return paging.cut(found, lambda one: one.agent_id)
 
 
 @router.get("/periods", response_model=page_of(PERIOD))
 async def list_periods(home: ToRead, paging: PagedTexts) -> object:
-    """List summaries of days and weeks.
-
-    Return them newest first. Days and weeks (UTC, from Monday) in which nothing happened have none.
-    """
+    """List summaries of days and weeks, newest first; in UTC, from Monday, and only where something happened."""
     found = await home.constellation.overview.periods(paging.one_more, paging.after)
     return paging.cut(found, lambda one: one.id)
 
 
 @router.get("/notable", response_model=page_of(NOTABLE))
 async def list_notable(home: ToRead, paging: PagedTexts) -> object:
-    """List notable events.
-
-    Return what agents and people recorded, newest first.
-    """
+    """List notable events that agents and people recorded, newest first."""
     found = await home.constellation.overview.notable(paging.one_more, paging.after)
     return paging.cut(found, lambda one: one.id)
 
 
 @router.post("/notable", status_code=201, response_model=NOTABLE)
 async def record(body: NotableRequest, home: ToWrite) -> NotableEvent:
-    """Record a notable event.
-
-    Agents are shown it with their next messages; it starts no turn.
-    """
+    """Record a notable event; agents are shown it with their next messages, and it starts no turn."""
     author = home.caller.author
     return await home.constellation.overview.record(body.event_type, body.description, author=author)
 
 
 @router.delete("/notable/{id}", status_code=204)
 async def delete_notable(id: str, home: ToWrite) -> None:  # noqa: A002 - the word of the path
-    """Delete a notable event.
-
-    Conversations and summaries that have it stay as they are.
-    """
+    """Delete a notable event; conversations and summaries that have it stay as they are."""
     await home.constellation.overview.delete(id)

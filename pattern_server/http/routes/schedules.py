@@ -18,12 +18,9 @@ router = Router(prefix="/constellations/{c}/schedules", tags=["schedules"])
 
 SCHEDULE = answer_of(
     Schedule,
-    "id name agent_id group_id message status",
-    "Schedule",
+    f"id name agent_id group_id message status due_at {' '.join(get_type_hints(SchedulePlan))} created_at updated_at",
     due_at=str | None,
     **get_type_hints(SchedulePlan),
-    created_at=str,
-    updated_at=str,
 )
 OCCURRENCE = answer_of(Occurrence, "nominal_at status reason turn_id count at")
 
@@ -73,10 +70,7 @@ def _shown(row: Schedule, due_at: str | None) -> dict[str, Any]:
 
 @router.get("", response_model=page_of(SCHEDULE))
 async def list_all(home: ToRead, paging: Paged) -> object:
-    """List schedules.
-
-    Return the schedules of the constellation by name.
-    """
+    """List the schedules of the constellation by name."""
     shown = [_shown(*one) for one in await home.constellation.schedules.all()]
     return paging.of_all(shown, lambda one: (one["name"], one["id"]))
 
@@ -106,19 +100,13 @@ async def create(body: ScheduleCreateRequest, home: ToWrite, response: Response)
 
 @router.get("/{s}", response_model=SCHEDULE)
 async def get(s: str, home: ToRead) -> dict[str, Any]:
-    """Show a schedule.
-
-    Return the schedule with this id or name.
-    """
+    """Show a schedule."""
     return _shown(*await home.constellation.schedules.get(s))
 
 
 @router.patch("/{s}", response_model=SCHEDULE)
 async def update(s: str, body: ScheduleUpdateRequest, home: ToWrite) -> dict[str, Any]:
-    """Update a schedule.
-
-    It is due again from now on; a schedule that is finished becomes active if there is a next time.
-    """
+    """Update a schedule; it is due again from now on, also after it was finished if there is a next time."""
     changes = body.model_dump(exclude_unset=True)
     require_values(changes, "name", "message")
     return _shown(*await home.constellation.schedules.update(s, changes))
@@ -126,46 +114,31 @@ async def update(s: str, body: ScheduleUpdateRequest, home: ToWrite) -> dict[str
 
 @router.delete("/{s}", status_code=204)
 async def delete(s: str, home: ToWrite) -> None:
-    """Delete a schedule.
-
-    The list of its occurrences is deleted; the turns that it started stay.
-    """
+    """Delete a schedule with the list of its occurrences; the turns that it started stay."""
     await home.constellation.schedules.delete(s)
 
 
 @router.post("/{s}/run", status_code=202)
 async def run(s: str, home: ToWrite) -> StartedTurn:
-    """Run a schedule now.
-
-    It starts a turn, whatever its times, conditions and status say; its next occurrence stays.
-    """
+    """Run a schedule now, whatever its times, conditions and status say; its next occurrence stays."""
     return StartedTurn(turn_id=await home.constellation.schedules.run(s))
 
 
 @router.post("/{s}/pause", response_model=SCHEDULE)
 async def pause(s: str, home: ToWrite) -> dict[str, Any]:
-    """Pause a schedule.
-
-    It is not due until it is resumed, and occurrences during the pause do not count as missed.
-    """
+    """Pause a schedule until it is resumed; occurrences during the pause do not count as missed."""
     return _shown(*await home.constellation.schedules.update(s, {"status": ScheduleStatus.PAUSED}))
 
 
 @router.post("/{s}/resume", response_model=SCHEDULE)
 async def resume(s: str, home: ToWrite) -> dict[str, Any]:
-    """Resume a schedule.
-
-    It is due again from now on.
-    """
+    """Resume a schedule; it is due again from now on."""
     return _shown(*await home.constellation.schedules.update(s, {"status": ScheduleStatus.ACTIVE}))
 
 
 @router.get("/{s}/occurrences", response_model=page_of(OCCURRENCE))
 async def list_occurrences(s: str, home: ToRead, paging: Paged) -> object:
-    """List occurrences of a schedule.
-
-    Return what happened at each nominal time, newest first: the last 1,000.
-    """
+    """List occurrences of a schedule: what happened at each nominal time, newest first: the last 1,000."""
     row, _ = await home.constellation.schedules.get(s)
     found = await home.constellation.schedules.occurrences(row.id, paging.one_more, before=paging.after)
     return paging.cut(found, lambda one: one.nominal_at)

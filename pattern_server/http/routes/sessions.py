@@ -44,10 +44,7 @@ async def list_all(
     paging: Paged,
     archived: Annotated[bool, Query(description="The archived sessions instead of the others.")] = False,
 ) -> object:
-    """List sessions.
-
-    Return the sessions of an agent or a group, the newest first.
-    """
+    """List the sessions of an agent or a group, the newest first."""
     found = await home.constellation.sessions.newest(
         home.owner, paging.one_more, before=paging.after, is_archived=archived
     )
@@ -68,19 +65,13 @@ async def create(body: SessionCreateRequest, home: ToChatOwned, response: Respon
 
 @router.get("/{session_id}", response_model=SESSION)
 async def get(session_id: str, home: ToReadOwned) -> Session:
-    """Show a session.
-
-    Return the session with this id.
-    """
+    """Show a session."""
     return await home.constellation.sessions.get(home.owner, session_id)
 
 
 @router.patch("/{session_id}", response_model=SESSION)
 async def update(session_id: str, body: SessionUpdateRequest, home: ToChatOwned) -> Session:
-    """Update a session.
-
-    Change its title, or archive it: it stays readable and searchable, and messages to it are refused.
-    """
+    """Update a session: its title, or archive it; it stays readable and searchable, but gets no messages."""
     return await home.constellation.sessions.update(home.owner, session_id, body.model_dump(exclude_unset=True))
 
 

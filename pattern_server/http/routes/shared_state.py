@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import Response
 
 from pattern_core.shared_state import Value
-from pattern_server.http.bodies import Demanded, PagedTexts, RequestModel, answer_of, page_of
+from pattern_server.http.bodies import Demanded, PagedTexts, RequestModel, answer_of, page_of, tagged
 from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/state", tags=["state"])
@@ -23,20 +23,15 @@ class SharedValueRequest(RequestModel):
 
 @router.get("", response_model=page_of(VALUE))
 async def list_all(home: ToRead, paging: PagedTexts) -> object:
-    """List the shared state.
-
-    Return the values by key.
-    """
+    """List the values of the shared state by key."""
     return paging.cut(await home.constellation.state.page(paging.one_more, paging.after), lambda one: one.key)
 
 
 @router.get("/{key}", response_model=VALUE)
 async def get(key: str, home: ToRead, response: Response) -> object:
-    """Show a value of the shared state.
-
-    Return the value. Its `ETag` is its version.
-    """
-    return _tagged(response, await home.constellation.state.get(key))
+    """Show a value of the shared state; its `ETag` is its version."""
+    value = await home.constellation.state.get(key)
+    return tagged(response, value.version, value)
 
 
 @router.put("/{key}", response_model=VALUE)
@@ -48,15 +43,13 @@ async def put(key: str, body: SharedValueRequest, home: ToWrite, demanded: Deman
     """
     expected = await _expected(home, key, demanded)
     author = home.caller.author
-    return _tagged(response, await home.constellation.state.set(key, body.value, expected=expected, author=author))
+    value = await home.constellation.state.set(key, body.value, expected=expected, author=author)
+    return tagged(response, value.version, value)
 
 
 @router.delete("/{key}", status_code=204)
 async def delete(key: str, home: ToWrite, demanded: Demanded) -> None:
-    """Delete a value of the shared state.
-
-    With `If-Match` it must still have this version.
-    """
+    """Delete a value of the shared state; with `If-Match` it must still have this version."""
     await home.constellation.state.get(key)
     expected = await _expected(home, key, demanded)
     await home.constellation.state.delete(key, expected=expected, author=home.caller.author)
@@ -67,8 +60,3 @@ async def _expected(home: AwakeAccess, key: str, demanded: Demanded) -> int:
     found = await home.constellation.state.find(key)
     demanded.check(f"the key {key!r}", None if found is None else found.version)
     return 0 if found is None else found.version
-
-
-def _tagged(response: Response, value: Value) -> Value:
-    response.headers["etag"] = f'"{value.version}"'
-    return value

@@ -50,10 +50,7 @@ class ConstellationCreateRequest(RequestModel):
 
 @router.post("/constellations", status_code=201, response_model=constellation_routes.CONSTELLATION)
 async def create(body: ConstellationCreateRequest, server: Server, caller: MayWrite, response: Response) -> object:
-    """Create a constellation.
-
-    It is empty, so create agents in it next; or it begins with everything that is in a starter.
-    """
+    """Create a constellation, empty or with everything that is in a starter."""
     starter = starter_of(body.starter) if isinstance(body.starter, str) else body.starter
     fill = None if starter is None else partial(_fill, starter, server, caller)
     row = await server.constellations.create(caller, body.name, fill)

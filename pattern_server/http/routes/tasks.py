@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Header, Query, Response
+from fastapi import Query, Response
 
 from pattern_core.tasks import Task, version_of
 from pattern_db.enums import Priority, TaskStatus
-from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, page_of, require_values, version_in
+from pattern_server.http.bodies import (
+    BY_VALUE,
+    IfMatch,
+    Paged,
+    RequestModel,
+    answer_of,
+    page_of,
+    require_values,
+    tagged,
+)
 from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite, owner_of
 
 router = Router(prefix="/constellations/{c}/tasks", tags=["tasks"])
@@ -18,9 +27,6 @@ TASK = answer_of(
     "id agent_id parent_task_id title description status blocked_reason priority due_at scheduled_at started_at"
     " completed_at tags estimated_minutes actual_minutes notes changed_by created_at updated_at",
 )
-IfMatch = Annotated[
-    str | None, Header(description="The task's `ETag`: the change is refused (412) if the task has changed since.")
-]
 
 
 class TaskFields(RequestModel):
@@ -61,11 +67,6 @@ async def _given(home: AwakeAccess, body: TaskFields) -> dict[str, Any]:
     return given
 
 
-def _tagged(response: Response, task: Task) -> Task:
-    response.headers["etag"] = f'"{version_of(task)}"'
-    return task
-
-
 @router.get("", response_model=page_of(TASK))
 async def list_all(
     home: ToRead,
@@ -77,10 +78,7 @@ async def list_all(
     parent: Annotated[str | None, Query(description="Only tasks directly below this one.")] = None,
     due_before: Annotated[str | None, Query(description="Only tasks that are due before this time.")] = None,
 ) -> object:
-    """List tasks.
-
-    Return the tasks, the most urgent first, then by due time, then in the order in which they were created.
-    """
+    """List tasks, the most urgent first; then by due time, then in the order in which they were created."""
     found = await home.constellation.tasks.page(
         paging.one_more,
         owners=None if agent is None else [await owner_of(home.constellation, agent)],
@@ -94,43 +92,30 @@ async def list_all(
 
 @router.post("", status_code=201, response_model=TASK)
 async def create(body: TaskCreateRequest, home: ToWrite, response: Response) -> Task:
-    """Create a task.
-
-    At `scheduled_at` its agent is started with it.
-    """
+    """Create a task; at `scheduled_at` its agent is started with it."""
     given = await _given(home, body)
     [task] = await home.constellation.tasks.create([given.pop("title")], given, author=home.caller.author)
     home.locate(response, "tasks", task.id)
-    return _tagged(response, task)
+    return tagged(response, version_of(task), task)
 
 
 @router.get("/{task_id}", response_model=TASK)
 async def get(task_id: str, home: ToRead, response: Response) -> Task:
-    """Show a task.
-
-    Return the task. Send its `ETag` as `If-Match` with an update to keep the changes of others.
-    """
-    return _tagged(response, await home.constellation.tasks.get(task_id))
+    """Show a task; its `ETag`, sent as `If-Match` with an update, keeps the changes of others."""
+    task = await home.constellation.tasks.get(task_id)
+    return tagged(response, version_of(task), task)
 
 
 @router.patch("/{task_id}", response_model=TASK)
-async def update(
-    task_id: str, body: TaskUpdateRequest, home: ToWrite, response: Response, if_match: IfMatch = None
-) -> Task:
-    """Update a task.
-
-    A new `scheduled_at` starts its agent again; a task that is completed, cancelled or blocked starts no one.
-    """
+async def update(task_id: str, body: TaskUpdateRequest, home: ToWrite, response: Response, if_match: IfMatch) -> Task:
+    """Update a task; a new `scheduled_at` starts its agent again, unless it has ended or is blocked."""
     task = await home.constellation.tasks.update(
-        task_id, await _given(home, body), author=home.caller.author, version=version_in(if_match)
+        task_id, await _given(home, body), author=home.caller.author, version=if_match
     )
-    return _tagged(response, task)
+    return tagged(response, version_of(task), task)
 
 
 @router.delete("/{task_id}", status_code=204)
 async def delete(task_id: str, home: ToWrite) -> None:
-    """Delete a task.
-
-    The tasks below it are deleted with it.
-    """
+    """Delete a task with the tasks below it."""
     await home.constellation.tasks.delete(task_id)

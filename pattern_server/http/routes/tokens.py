@@ -39,19 +39,13 @@ async def list_all(
         Query(description="Id or name of the user. Default: the caller. Only administrators may name another user."),
     ] = None,
 ) -> object:
-    """List API tokens.
-
-    Return the tokens of a user, oldest first, including revoked and expired ones.
-    """
+    """List the API tokens of a user, oldest first, including revoked and expired ones."""
     return paging.of_all(await server.accounts.tokens_of(caller, user), lambda row: (row.created_at, row.id))
 
 
 @router.post("", status_code=201, response_model=NEW_TOKEN)
 async def create(body: TokenRequest, server: Server, caller: MayWrite, request: Request) -> object:
-    """Create an API token.
-
-    Return it with its secret, which is never shown again.
-    """
+    """Create an API token, and return it with its secret, which is never shown again."""
     row, secret = await server.accounts.create_token_for(caller, **body.model_dump())
     request.state.made = f"/tokens/{row.id}"  # for the audit log
     return fields_with(row, token=secret)
@@ -59,8 +53,5 @@ async def create(body: TokenRequest, server: Server, caller: MayWrite, request: 
 
 @router.delete("/{id}", status_code=204)
 async def revoke(id: str, server: Server, caller: MayWrite) -> None:  # noqa: A002 - the path's own word
-    """Revoke an API token.
-
-    Requests with it are refused from now on; its open streams end within 5 s.
-    """
+    """Revoke an API token; requests with it are refused at once, and its open streams end within 5 s."""
     await server.accounts.revoke_token_for(caller, id)

@@ -50,19 +50,13 @@ async def list_all(home: ToRead) -> object:
 
 @router.get("/mcp", response_model=items_of(McpServerStatus))
 async def list_mcp_servers(home: ToRead) -> object:
-    """List MCP servers.
-
-    Return the configured servers with their state; none is started.
-    """
+    """List the configured MCP servers with their state; none is started."""
     return {"items": [await _shown(home.constellation, server) for server in home.constellation.mcp.by_name.values()]}
 
 
 @router.post("/mcp/{name}/test", response_model=McpServerStatus)
 async def test_mcp_server(name: str, home: ToWrite) -> object:
-    """Test an MCP server.
-
-    Start the server if it is not running, and return its state.
-    """
+    """Test an MCP server: start it if it is not running, and return its state."""
     return await _shown(home.constellation, await home.constellation.mcp.tried(name))
 
 

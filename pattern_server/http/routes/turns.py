@@ -9,7 +9,6 @@ from fastapi import Header, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from pattern_core.errors import InvalidInput
 from pattern_core.prompts.explain import TurnExplained, explain
 from pattern_core.views import StoredMessage, TurnView, view_tree, view_turns
 from pattern_db.enums import TurnStatus
@@ -67,19 +66,11 @@ async def list_all(
     agent: Annotated[str | None, Query(description="Only turns of this agent (id or name).")] = None,
     group: Annotated[str | None, Query(description="Only turns of this group (id or name).")] = None,
 ) -> object:
-    """List turns.
-
-    Return the turns, newest first, without their messages.
-    """
-    after = paging.after
-    if after is not None and not (after.isdecimal() and len(after) < 19):
-        raise InvalidInput(
-            "the cursor belongs to another list; send `next_cursor` of the previous page, or leave it out"
-        )
+    """List turns, newest first, without their messages."""
     rows = await home.constellation.database.read_aside(
         view_turns,
         paging.one_more,
-        before=None if after is None else int(after),
+        before=paging.before,
         status=status,
         agent_id=None if agent is None else (await home.constellation.roster.get(agent)).id,
         group_id=None if group is None else (await home.constellation.groups.get(group)).id,
@@ -89,10 +80,7 @@ async def list_all(
 
 @router.get("/turns/{t}", response_model=TURN_WITH_TREE)
 async def get(t: str, home: ToRead) -> object:
-    """Show a turn.
-
-    Return the turn with its status, usage and messages. That of a group has the turns that it caused.
-    """
+    """Show a turn with its status, usage and messages; that of a group has the turns that it caused."""
     view = await home.constellation.turn(t)
     return fields_with(view, tree=await home.constellation.database.read(view_tree, view))
 
@@ -109,29 +97,20 @@ async def get_prompt(t: str, home: ToRead) -> TurnExplained:
 
 @router.post("/turns/{t}/cancel")
 async def cancel(t: str, home: ToChat) -> TurnCancellation:
-    """Cancel a turn.
-
-    Stop the turn. A repeated request, or one for a turn that has ended, changes nothing.
-    """
+    """Cancel a turn; a repeated request, or one for a turn that has ended, changes nothing."""
     cancelled = await home.constellation.cancel(t)
     return TurnCancellation(turn_id=t, cancelled=cancelled, status=(await home.constellation.turn(t)).status)
 
 
 @router.get("/turns/{t}/events", response_class=StreamingResponse, responses=_ANSWERS)
 async def stream(t: str, home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
-    """Stream the events of a turn.
-
-    Return server-sent events from the first event of the turn up to the terminal one.
-    """
+    """Stream the events of a turn; these are server-sent events, from its first one up to the terminal one."""
     return await _stream(home, place_of(last_event_id, after), t)
 
 
 @router.get("/events", response_class=StreamingResponse, responses=_ANSWERS)
 async def stream_constellation(home: ToReadOn, after: After = 0, last_event_id: LastEventId = None) -> EventStream:
-    """Stream the events of a constellation.
-
-    Return server-sent events after `after`: the stored ones, then new ones, until the client disconnects.
-    """
+    """Stream the events of a constellation: the stored ones after `after`, then new ones, without end."""
     return await _stream(home, place_of(last_event_id, after))
 
 

@@ -67,10 +67,7 @@ class BudgetRequest(RequestModel):
 
 @router.get("/usage", response_model=UsageReport)
 async def report(asked: Annotated[UsageRequest, Query()], home: ToRead) -> object:
-    """Report usage.
-
-    Return tokens and cost; days and turns newest first, agents and models by name.
-    """
+    """Report tokens and cost; days and turns newest first, agents and models by name."""
     paging = Paging(asked.limit, asked.cursor)
     after = paging.after
     question = UsageQuestion(
@@ -98,20 +95,14 @@ async def _agent_id(constellation: Constellation, id_or_name: str) -> str:
 
 @router.get("/budgets", response_model=Page[BudgetView])
 async def list_budgets(home: ToRead, paging: Paged) -> object:
-    """List budgets.
-
-    Return all budgets with the spent and remaining amounts, including those of the server's configuration.
-    """
+    """List budgets with spent and remaining amounts; also those of the server's configuration."""
     found = await home.constellation.budgets.every()
     return paging.of_all(found, lambda budget: (budget.id, str(budget.is_configured)))
 
 
 @router.put("/budgets")
 async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
-    """Set a budget.
-
-    It replaces a budget with the same scope, period and unit, and applies to calls that start from now on.
-    """
+    """Set a budget for calls from now on; it replaces one with the same scope, period and unit."""
     if body.agent is not None and body.scope is not BudgetScope.AGENT:
         raise InvalidInput("`agent` is only allowed with the scope `agent`; leave it out, or change the scope")
     if body.group is not None and body.scope is not BudgetScope.GROUP:
@@ -124,8 +115,5 @@ async def put_budget(body: BudgetRequest, home: ToWrite) -> BudgetView:
 
 @router.delete("/budgets/{budget}", status_code=204)
 async def delete_budget(budget: str, home: ToWrite) -> None:
-    """Delete a budget.
-
-    Budgets of the server's configuration cannot be deleted here.
-    """
+    """Delete a budget; those of the server's configuration cannot be deleted here."""
     await home.constellation.budgets.remove(budget)

@@ -50,20 +50,14 @@ class PasswordRequest(RequestModel):
 
 @router.get("/users", response_model=page_of(USER))
 async def list_all(server: Server, caller: MayAdminister, paging: Paged) -> object:
-    """List users.
-
-    Return them by name. Only for administrators.
-    """
+    """List users by name; only for administrators."""
     page = paging.of_all(await server.accounts.users(), lambda row: (row.username, row.id))
     return {**page, "items": [_answer(row) for row in page["items"]]}
 
 
 @router.post("/users", status_code=201, response_model=USER)
 async def create(body: UserCreateRequest, server: Server, caller: MayAdminister, response: Response) -> object:
-    """Create a user.
-
-    Only for administrators.
-    """
+    """Create a user; only for administrators."""
     hashed = None if body.password is None else await server.sign_ins.passwords.hash(body.password)
     given = body.model_dump(exclude={"password"})
     made = await server.accounts.create_user(**given, password_hash=hashed)
@@ -73,10 +67,7 @@ async def create(body: UserCreateRequest, server: Server, caller: MayAdminister,
 
 @router.get("/users/{u}", response_model=USER)
 async def get(u: str, server: Server, caller: MayRead) -> object:
-    """Show a user.
-
-    Only administrators see other users than themselves.
-    """
+    """Show a user; only administrators see others than themselves."""
     return _answer(await server.accounts.user_for(caller, u))
 
 
@@ -93,10 +84,7 @@ async def change(u: str, body: UserUpdateRequest, server: Server, caller: MayAdm
 
 @router.put("/users/{u}/password", status_code=204)
 async def set_password(u: str, body: PasswordRequest, server: Server, caller: MayWrite) -> None:
-    """Set a password.
-
-    All sign-ins of the user end. Only administrators may set the password of another user.
-    """
+    """Set a password; all sign-ins of the user end. Only administrators may set that of another user."""
     await server.sign_ins.set_password(caller, u, body.password, body.current)
 
 

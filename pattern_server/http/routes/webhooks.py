@@ -21,15 +21,10 @@ router = Router(prefix="/constellations/{c}/webhooks", tags=["webhooks"])
 WEBHOOK = answer_of(Webhook, "id name url events secret created_at")
 DELIVERY = answer_of(
     Undelivered,
-    "id",
+    "id event status attempts next_at last_error created_at delivered_at",
     "WebhookDelivery",
     event=str,
-    status=DeliveryStatus,
-    attempts=int,
     next_at=str | None,
-    last_error=str | None,
-    created_at=str,
-    delivered_at=str | None,
 )
 
 
@@ -56,10 +51,7 @@ def _shown(row: Undelivered) -> Mapping[str, Any]:
 
 @router.get("", response_model=page_of(WEBHOOK))
 async def list_all(home: ToRead, paging: Paged) -> object:
-    """List webhooks.
-
-    Return the webhooks of the constellation by name.
-    """
+    """List the webhooks of the constellation by name."""
     return paging.of_all(await home.constellation.webhooks.all(), lambda row: (row.name, row.id))
 
 
@@ -77,28 +69,19 @@ async def create(body: WebhookRequest, home: ToWrite, response: Response) -> obj
 
 @router.get("/{w}", response_model=WEBHOOK)
 async def get(w: str, home: ToRead) -> object:
-    """Show a webhook.
-
-    Return the webhook with this id or name.
-    """
+    """Show a webhook."""
     return await home.constellation.webhooks.get(w)
 
 
 @router.delete("/{w}", status_code=204)
 async def delete(w: str, home: ToWrite) -> None:
-    """Delete a webhook.
-
-    What was still to be sent is not sent.
-    """
+    """Delete a webhook; what was still to be sent is not sent."""
     await home.constellation.webhooks.delete(w)
 
 
 @router.post("/{w}/test")
 async def test(w: str, home: ToWrite) -> WebhookTest:
-    """Test a webhook.
-
-    Send an event `webhook.test` now, once.
-    """
+    """Test a webhook: send an event `webhook.test` now, once."""
     error = await home.constellation.webhooks.test(w)
     return WebhookTest(accepted=error is None, error=error)
 
@@ -110,10 +93,7 @@ async def list_deliveries(
     paging: PagedTexts,
     status: Annotated[DeliveryStatus | None, Query(description="Only deliveries with this status.")] = None,
 ) -> object:
-    """List deliveries of a webhook.
-
-    Return what waits, and what was sent, newest first: the last 1,000, and those that failed for a day (`dead`).
-    """
+    """List deliveries of a webhook, newest first; the last 1,000, and those that failed for a day (`dead`)."""
     row = await home.constellation.webhooks.get(w)
     which = {} if status is None else {"statuses": [status]}
     found = await home.constellation.outbox.newest(f"webhook:{row.id}", paging.one_more, before=paging.after, **which)
@@ -122,10 +102,7 @@ async def list_deliveries(
 
 @router.post("/{w}/deliveries/{d}/retry", status_code=204)
 async def retry(w: str, d: str, home: ToWrite) -> None:
-    """Retry a delivery now.
-
-    It has the same id and content as before.
-    """
+    """Retry a delivery now; it has the same id and content as before."""
     row = await home.constellation.webhooks.get(w)
     delivery = await home.constellation.outbox.get(d, ("webhook",))
     if delivery.target != f"webhook:{row.id}":

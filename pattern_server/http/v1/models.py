@@ -114,19 +114,13 @@ def _model(name: str, created_at: str) -> dict[str, object]:
 
 @router.get("/models")
 async def list_models(server: Server, caller: MayRead) -> object:
-    """List models.
-
-    Return the agents and groups that the caller reaches, as models.
-    """
+    """List the agents and groups that the caller reaches, as models."""
     return {"object": "list", "data": await _all(server, caller)}
 
 
 @router.get("/models/{model:path}")
 async def get_model(model: str, server: Server, caller: MayRead) -> object:
-    """Show a model.
-
-    Return the agent or group with this name.
-    """
+    """Show the agent or group with this name, as a model."""
     return _model(model, (await resolve(server, caller, model)).owner.created_at)
 
 

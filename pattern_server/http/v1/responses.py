@@ -211,10 +211,7 @@ async def get_response(
     stream: Annotated[bool, Query(description="Its events as a stream.")] = False,
     starting_after: Annotated[int, Query(description="Only events with larger sequence numbers.")] = -1,
 ) -> object:
-    """Show a response.
-
-    Return the response as it is now, or with `stream` its events.
-    """
+    """Show a response as it is now, or with `stream` its events."""
     pending = await _found(server, caller, response_id)
     if stream:
         return ResponseStream(pending, {}, str(request.base_url), starting_after)
@@ -223,10 +220,7 @@ async def get_response(
 
 @router.post("/responses/{response_id}/cancel")
 async def cancel_response(response_id: str, request: Request, server: Server, caller: MayChat) -> object:
-    """Cancel a response.
-
-    Cancel its turn, if that has not ended, and return the response.
-    """
+    """Cancel a response: its turn, if that has not ended; return the response."""
     pending = await _found(server, caller, response_id)
     async with pending.named.home.use() as constellation:
         if await constellation.cancel(pending.turn_id):
@@ -236,10 +230,7 @@ async def cancel_response(response_id: str, request: Request, server: Server, ca
 
 @router.delete("/responses/{response_id}")
 async def delete_response(response_id: str, server: Server, caller: MayDelete) -> object:
-    """Delete a response.
-
-    Cancel its turn, and take the turn's messages out of the conversation and of every search.
-    """
+    """Delete a response: cancel its turn, and take its messages out of the conversation and every search."""
     pending = await _found(server, caller, response_id)
     async with pending.named.home.use() as constellation:
         await constellation.discard(pending.turn_id)

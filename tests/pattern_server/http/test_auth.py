@@ -235,7 +235,7 @@ async def test_no_wrong_access_token_is_answered(place: Place) -> None:
     (key,) = await state.accounts.database.read(sign_ins.keys, now_text(state.runtime.clock))
     (admin,) = await state.accounts.users()
     old, gone = [
-        await state.accounts.create_token(admin, name="t", scopes=["admin"], expires_at=at) for at in (NOW, None)
+        (await state.accounts.create_token(admin, name="t", scopes=["admin"], expires_at=at))[1] for at in (NOW, None)
     ]
     for token in (revoked["access_token"], gone):
         async with client_of(place.url, token) as client:
@@ -320,7 +320,7 @@ async def test_a_token_for_one_constellation_reaches_nothing_else(place: Place) 
     names, own = await _names(place, 0), await place.constellation("own")
     accounts = place.parts.state.accounts
     (admin,) = await accounts.database.read(users.list_all)
-    secret = await accounts.create_token(admin, name="bound", scopes=["admin"], constellation_id=own)
+    _, secret = await accounts.create_token(admin, name="bound", scopes=["admin"], constellation_id=own)
     async with client_of(place.url, secret) as bound:
         for row, route in ROUTES.items():
             if row in OF_SIGN_INS:

@@ -162,7 +162,7 @@ async def test_nothing_is_sent_after_the_token_has_expired(place: Place, monkeyp
     clock, known = place.parts.state.runtime.clock, place.parts.state.accounts
     (admin,) = await known.database.read(users.list_all)
     expires_ms = clock.now_ms() + 500
-    brief = await known.create_token(admin, name="brief", scopes=["read"], expires_at=iso(expires_ms))
+    _, brief = await known.create_token(admin, name="brief", scopes=["read"], expires_at=iso(expires_ms))
     begun = trio.Event()
     seen: list[dict[str, Any]] = []
 
