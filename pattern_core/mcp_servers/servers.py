@@ -22,7 +22,7 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
 
-READY_WAIT_S = 5.0  # after a server's start, during which turns wait for it; then they continue without its tools
+READY_WAIT_S = 5.0  # after a server's first start, during which turns wait for it; then they go without its tools
 WAITING_MAX = 64  # calls that wait for one server
 # Before the next start: at once after a connection that answered a call, later after each in a row that did not.
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -258,11 +258,11 @@ class McpServers:
         """Wait until the tools are known of all servers that an agent with these names uses, as far as they can be.
 
         It starts those that were not needed before. One that has not listed its tools `READY_WAIT_S` after its start
-        continues to start, and no turn waits for it.
+        continues to start, and no turn waits for it, nor for the next starts of one that failed to.
         """
         async with trio.open_nursery() as nursery:
             for server in self.pending(enabled):
-                nursery.start_soon(server.started, READY_WAIT_S)
+                nursery.start_soon(server.started, 0.0 if server.last_error else READY_WAIT_S)
 
     def absent(self, enabled: Sequence[str]) -> list[str]:
         """Return what a model has to know of the servers that it should have tools of, a sentence for each."""

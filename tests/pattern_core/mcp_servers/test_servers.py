@@ -177,6 +177,17 @@ async def test_one_that_does_not_answer_is_waited_for_once_and_the_model_is_told
             assert not nursery.child_tasks, "its time is over, also for the next turn"
 
 
+async def test_no_turn_waits_for_one_again_that_did_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACKOFF_S", (0.0,))
+    async with owned({"slow": program(tmp_path / "log", "slow", start_timeout_s=0.3)}) as it:
+        await it.servers.ready(["slow__*"])
+        assert it.servers.by_name["slow"].state == "failed"
+        it.give("slow", start_timeout_s=600)
+        with trio.fail_after(module.READY_WAIT_S / 2):
+            await it.servers.ready(["slow__*"])
+        assert it.servers.by_name["slow"].state == "starting"
+
+
 async def test_a_tool_that_makes_no_sense_costs_itself(tmp_path: Path) -> None:
     async with owned({"x": program(tmp_path / "log", "odd")}) as it:
         await it.servers.ready(["x__*"])
