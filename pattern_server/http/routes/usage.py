@@ -19,8 +19,6 @@ from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}", tags=["usage"])
 
-# Groups do not exist yet; an invalid id of one would be a silent mistake.
-
 
 class UsageReport(BaseModel):
     """One page of usage, and the sum over all pages.
