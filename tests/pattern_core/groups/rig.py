@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import trio
 
@@ -15,6 +16,7 @@ from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.runtime import Meters
 from pattern_core.testing.model import calls, says
 from pattern_core.tools.builtin.block_edit import block_edit
+from pattern_core.turns import actor
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
 from pattern_db.database import Database
@@ -147,6 +149,7 @@ async def left(database: Database) -> Left:
     )
 
 
+@mock.patch.object(actor, "LATE_S", 3600)  # to be killed in a late flush leaves its turn running: no process dies so
 async def lived(
     messages: Sequence[str], pattern: str, config: Mapping[str, Any], *, size: int = 3, kills: Sequence[int] = ()
 ) -> tuple[Left, int]:
