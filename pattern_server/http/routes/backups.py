@@ -72,7 +72,7 @@ async def list_all_backups(server: Server, _caller: MayAdminister, paging: Paged
 
 @router.get("/constellations/{c}/backups/{file}", response_class=StreamingResponse, responses=_FILE)
 async def download_backup(c: str, file: str, server: Server, caller: MayWrite) -> StreamingResponse:
-    """Download a backup of a constellation, by the name of its file, whether it was scheduled or asked for."""
+    """Download a backup of a constellation: scheduled or asked for, by the name of its file."""
     found = await server.accounts.constellation_for(caller, c)
     return streamed(server.backups.path_of(found.id, file), _SQLITE)
 

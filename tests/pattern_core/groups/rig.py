@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
+import pytest
 import trio
 
 from pattern_core.errors import leaves
@@ -149,7 +149,6 @@ async def left(database: Database) -> Left:
     )
 
 
-@mock.patch.object(actor, "LATE_S", 3600)  # to be killed in a late flush leaves its turn running: no process dies so
 async def lived(
     messages: Sequence[str], pattern: str, config: Mapping[str, Any], *, size: int = 3, kills: Sequence[int] = ()
 ) -> tuple[Left, int]:
@@ -157,20 +156,23 @@ async def lived(
     (`kills`), and a last one that is not; what is left, and the number of commits of the last life.
     """
     names = [*NAMES, *(f"m{number:02}" for number in range(size))][:size]
-    async with in_memory() as database:
-        async with running(otherwise=speak, database=database, tools=[block_edit]) as world:
-            desk = await group(world, pattern, config, names=names, roles={"ada": "supervisor"})
-            await world.constellation.memory.create(desk.id, NewBlock(label="plan", content="Plan:"), by=BY_USER)
-        meters = DyingMeters(0)
-        for seed, kill_at in enumerate([*kills, 0]):
-            meters = DyingMeters(kill_at)
-            try:
-                async with running(
-                    otherwise=speak, database=database, tools=[block_edit], meters=meters, seed=seed
-                ) as world:
-                    for number, message in enumerate(messages):
-                        with trio.fail_after(PATIENCE_S):
-                            await world.constellation.wait(await submit(world, message, key=str(number)))
-            except* Killed as killed:
-                assert all(isinstance(error, Killed) for error in leaves(killed))
-        return await left(database), meters.commits
+    with pytest.MonkeyPatch.context() as patch:
+        # To be killed in a late flush, which comes by time, leaves its turn running: no process dies so.
+        patch.setattr(actor, "LATE_S", 3600)
+        async with in_memory() as database:
+            async with running(otherwise=speak, database=database, tools=[block_edit]) as world:
+                desk = await group(world, pattern, config, names=names, roles={"ada": "supervisor"})
+                await world.constellation.memory.create(desk.id, NewBlock(label="plan", content="Plan:"), by=BY_USER)
+            meters = DyingMeters(0)
+            for seed, kill_at in enumerate([*kills, 0]):
+                meters = DyingMeters(kill_at)
+                try:
+                    async with running(
+                        otherwise=speak, database=database, tools=[block_edit], meters=meters, seed=seed
+                    ) as world:
+                        for number, message in enumerate(messages):
+                            with trio.fail_after(PATIENCE_S):
+                                await world.constellation.wait(await submit(world, message, key=str(number)))
+                except* Killed as killed:
+                    assert all(isinstance(error, Killed) for error in leaves(killed))
+            return await left(database), meters.commits

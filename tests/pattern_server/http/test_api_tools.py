@@ -71,7 +71,14 @@ async def test_a_generated_client_reads_answers_and_problems(
     home: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator, config = import_module("openapi_python_client"), import_module("openapi_python_client.config")
-    others = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/vnd.ipld.car")
+    others = (
+        "image/png",
+        "image/jpeg",
+        "image/gif",
+        "image/webp",
+        "application/vnd.ipld.car",
+        "application/vnd.sqlite3",
+    )
     data = dict.fromkeys(others, "application/octet-stream")
     options = config.Config.from_sources(
         config.ConfigFile(post_hooks=[], content_type_overrides=data),
