@@ -181,7 +181,8 @@ async def test_no_turn_waits_for_one_again_that_did_not_start(tmp_path: Path, mo
     monkeypatch.setattr(module, "BACKOFF_S", (0.0,))
     async with owned({"slow": program(tmp_path / "log", "slow", start_timeout_s=0.3)}) as it:
         await it.servers.ready(["slow__*"])
-        assert it.servers.by_name["slow"].state == "failed"
+        before = it.servers.by_name["slow"].state
+        assert before == "failed"
         it.give("slow", start_timeout_s=600)
         with trio.fail_after(module.READY_WAIT_S / 2):
             await it.servers.ready(["slow__*"])
