@@ -70,7 +70,7 @@ class KeptCopy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
     """The results of rounds: when the last one began, and the last one without a failure; what failed in the last one,
-    by constellation; which copy was restored on trial, and when.
+    by constellation; when a copy was last restored on trial with success, and of what that was last tried.
     """
 
     began_at: str | None = None
@@ -127,13 +127,13 @@ class Backups:
                     await self._command(made)
             except (PatternError, DatabaseError, OSError) as error:
                 failed[each] = getattr(error, "message", str(error))
-        drilled_id = self._next_drill({REGISTRY, *named})
+        drilled_id, drilled_at = self._next_drill({REGISTRY, *named}), self.rounds.drilled_at
         try:
-            await self._drill(drilled_id)
+            if await self._drill(drilled_id):
+                drilled_at = now_text(self._clock)
         except (PatternError, DatabaseError, OSError) as error:
             failed[f"drill of {drilled_id}"] = getattr(error, "message", str(error))
         complete_at = self.rounds.complete_at if failed else began_at
-        drilled_at = now_text(self._clock)
         self.rounds = Rounds(
             began_at=began_at, complete_at=complete_at, failed=failed, drilled_at=drilled_at, drilled_id=drilled_id
         )
@@ -215,15 +215,16 @@ class Backups:
         later = sorted(each for each in ids if each > self.rounds.drilled_id)
         return later[0] if later else min(ids)
 
-    async def _drill(self, each: str) -> None:
-        """Restore the newest copy into a folder of its own, compare all rows, migrate it and open its documents.
+    async def _drill(self, each: str) -> bool:
+        """Restore the newest copy into a folder of its own, compare all rows, migrate it and open its documents; return
+        whether there is a copy.
 
         Raises:
             BackupInvalid: it has other rows, or documents that cannot be opened.
         """
         newest = next(iter(await trio.to_thread.run_sync(kept, self.folder / each)), None)
         if newest is None:
-            return
+            return False
         with _only_here(self.folder / _DRILL) as folder:
             await trio.to_thread.run_sync(
                 _restored, self.folder / each / newest.file, folder, each, now_text(self._clock)
@@ -236,6 +237,7 @@ class Backups:
                         damaged = await damage.damaged_blocks(database)
                 if damaged:
                     raise BackupInvalid(f"{newest.file} has {len(damaged)} memory blocks that cannot be opened")
+        return True
 
     async def restore(self, found: Registered, file: Path) -> Report:
         """Put a constellation back to a copy of it, by its path on this machine, migrated to this version.

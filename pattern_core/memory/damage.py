@@ -135,7 +135,7 @@ async def damage_of(database: Database, block_id: str) -> DamagedBlock:
 
 
 def _read_newest(connection: Connection, block_id: str) -> list[DamagedBlock]:
-    return [_read(memory_blocks.get(connection, block_id), connection)]
+    return [_read(connection, memory_blocks.get(connection, block_id))]
 
 
 def _read_all(connection: Connection, block_id: str) -> list[DamagedBlock]:
@@ -146,7 +146,7 @@ def _read_all(connection: Connection, block_id: str) -> list[DamagedBlock]:
     ]
     past = [(one.last_seq, one.data, one.encoding) for one in block_checkpoints.segments_of(connection, row.id)]
     checkpoints = block_checkpoints.list_checkpoints(connection, row.id)
-    found = [_read(row, connection)]
+    found = [_read(connection, row)]
     for packed in (
         *([(one.up_to_seq, one.snapshot, one.encoding)] for one in checkpoints),
         [*past, *updates] if past else [],
@@ -159,10 +159,9 @@ def _read_all(connection: Connection, block_id: str) -> list[DamagedBlock]:
     return found
 
 
-def _read(row: BlockRow, connection: Connection) -> DamagedBlock:
+def _read(connection: Connection, row: BlockRow) -> DamagedBlock:
     """Return the block's stored parts; `reason` is set if some are missing."""
-    block_id = row.id
-    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, block_id)
+    checkpoint, updates = block_checkpoints.get_checkpoint_and_updates(connection, row.id)
     start = 0 if checkpoint is None else checkpoint.up_to_seq
     try:
         snapshot = b"" if checkpoint is None else unpack(checkpoint.snapshot, checkpoint.encoding)

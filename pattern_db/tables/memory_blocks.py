@@ -155,7 +155,7 @@ def get(connection: Connection, block_id: str, *, include_inactive: bool = False
 
 
 def list_all(connection: Connection, *, include_inactive: bool = False) -> list[BlockRow]:
-    """Return the active blocks of all owners, by owner and label."""
+    """Return the blocks of all owners, by owner and label; only active ones unless inactive ones are wanted."""
     active = "" if include_inactive else "WHERE is_active = 1 "
     return _BLOCKS.select(connection, f"{active}ORDER BY agent_id, label")
 

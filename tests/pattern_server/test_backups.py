@@ -170,8 +170,10 @@ async def test_a_trial_opens_the_documents(tmp_path: Path) -> None:
         async with place.parts.state.constellations.use(principal, "home") as home:
             spoil = "UPDATE memory_block_updates SET update_blob = x'00ff'"
             await home.database.write(lambda connection: connection.execute(spoil).fetchall())
+        succeeded_at = backups.rounds.drilled_at
         await round_of(backups, clock)
         assert "memory blocks" in backups.rounds.failed[f"drill of {c}"]
+        assert (backups.rounds.drilled_at, backups.rounds.drilled_id) == (succeeded_at, c)
         assert [path.name for path in backups.folder.glob(".*")] == []
 
 
