@@ -157,7 +157,7 @@ def farthest(connection: Connection, vector: bytes, count: int) -> float:
     Nearer to 0.0 if there are fewer texts; 0.0 without an index.
     """
     index = embedding_indexes.active(connection)
-    bounds = connection.execute("SELECT min(id), max(id) FROM embeddings").get
+    bounds = connection.execute("SELECT (SELECT min(id) FROM embeddings), (SELECT max(id) FROM embeddings)").get
     if index is None or bounds[0] is None or len(vector) != 4 * index.dimension:
         return 0.0
     first, last = bounds
