@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
@@ -116,6 +115,7 @@ async def begin(
         idempotency_key=extras.idempotency_key,
         source=ORIGIN,
         source_metadata=asked.metadata,
+        session_id=extras.x_session_id,
         policy="enqueue",
         options=asked.options,
         fingerprint=fingerprint,
@@ -126,11 +126,11 @@ async def begin(
         known = await constellation.database.read(accepted_before, incoming, named.owner.id, since)
         if known is not None:
             return PendingAnswer(named=named, turn_id=known)
-    session_id = extras.x_session_id
-    if session_id is None:
-        by_beginning = partial(_session, constellation, named, caller, asked, extras.x_openwebui_chat_id)
-        session_id = await (follow or by_beginning)()
-    incoming, seen = replace(incoming, session_id=session_id), constellation.events.latest
+    if follow is not None:
+        incoming = replace(incoming, session_id=await follow())
+    elif extras.x_session_id is None:
+        incoming = await _placed(incoming, constellation, named, asked, extras.x_openwebui_chat_id)
+    seen = constellation.events.latest
     if named.is_group:
         ticket = await constellation.submit_to_group(named.owner.id, incoming)
     else:
@@ -140,19 +140,21 @@ async def begin(
     return PendingAnswer(named=named, turn_id=ticket.turn_id, after=seen, is_new=True)
 
 
-async def _session(
-    constellation: Constellation, named: NamedModel, caller: Principal, asked: Asked, chat: str | None
-) -> str:
-    """Return the session of a conversation, by the front end's id of it (`chat`) or by its beginning; a new one for a
-    conversation without an answer.
+async def _placed(
+    incoming: IncomingMessage, constellation: Constellation, named: NamedModel, asked: Asked, chat: str | None
+) -> IncomingMessage:
+    """Return the message in the session of its conversation, by the front end's id of it (`chat`) or by its beginning;
+    in a new one for a conversation without an answer.
     """
     first = asked.answers[0] if asked.answers else len(asked.conversation)
     opening = [one.text for one in asked.conversation[:first]] if chat is None else ["chat", chat]
-    beginning, known = _digest(caller.sender, named.owner.id, *opening), None
+    beginning = _digest(incoming.sender, named.owner.id, *opening)
     if asked.answers or chat is not None:
         answer = asked.conversation[first].text if asked.answers else ""
-        known = await constellation.sessions.begun_as(beginning, answer)
-    return (known or await constellation.sessions.create(named.owner.id, origin=ORIGIN, beginning=beginning)).id
+        if (known := await constellation.sessions.begun_as(beginning, answer)) is not None:
+            return replace(incoming, session_id=known.id)
+    session = constellation.sessions.new(None, ORIGIN, beginning=beginning)
+    return replace(incoming, session_id=session.id, new_session=session)
 
 
 def _digest(*texts: str) -> bytes:
