@@ -24,7 +24,7 @@ from pattern_db.vectors import SqlCondition
 LIKE_CHARS_MIN, PART_CHARS_MIN, LONGER_CHARS_MAX = 4, 5, 4
 LIKENESS_MIN = 0.75  # twice the number of common letters in the same order, divided by the letters of both
 _TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])  # that of the indexes
-BEGINNING_CHARS = 200  # of a message, in which the name of who says it may stand
+BEGINNING_CHARS = 200  # of a message, in which the name of who says it may be
 _CJK_INDEX = "cjk_fts"
 _CJK_READ = 500  # positions of two characters that are read, in addition to two for each possible row
 _LAST_CHARACTER = "\U0010ffff"
