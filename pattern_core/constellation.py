@@ -58,7 +58,7 @@ from pattern_core.tools.tool import Toolbox
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, IncomingMessage, Ticket, TurnOptions
-from pattern_core.turns.aside import ask_aside
+from pattern_core.turns.aside import ask_aside, ignore
 from pattern_core.turns.calls import TurnServices
 from pattern_core.turns.consent import ToolConsent
 from pattern_core.turns.state import cancelled
@@ -531,7 +531,7 @@ class Constellation:
         return await search(self.database, request, self.embeddings)
 
     async def ask_aside(
-        self, agent: Agent, conversation: Sequence[Message], options: TurnOptions, on_delta: OnDelta
+        self, agent: Agent, conversation: Sequence[Message], options: TurnOptions, on_delta: OnDelta = ignore
     ) -> ModelReply:
         """Return the answer of an agent's model to a conversation that is not stored, as `turns.aside.ask_aside`.
 

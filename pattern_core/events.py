@@ -274,6 +274,10 @@ class EventLog:
             if event.name in RESTING and event.turn_id in self._ends:
                 self._ends.pop(event.turn_id).set()
 
+    def is_heard(self, turn_id: str) -> bool:
+        """Return whether a stream waits for the next event of a turn."""
+        return turn_id in self._waiting or None in self._waiting
+
     async def rested(self, turn_id: str, *, after: int) -> None:
         """Wait until a turn, which was running at event `after`, has ended or waits for a person."""
         count = self.latest - after

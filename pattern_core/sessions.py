@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound
-from pattern_core.turns.admission import NO_SESSION
+from pattern_core.turns.admission import NO_OWNER, NO_SESSION, create_session
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
 from pattern_db.connection import Connection, Value
@@ -21,7 +21,6 @@ from pattern_db.journal import turns
 from pattern_db.tables import messages, sessions
 from pattern_db.tables.sessions import SessionRow
 
-SESSIONS_MAX = 100_000  # of one agent or group
 TITLE_CHARS_MAX = 200
 
 Session = SessionRow
@@ -65,16 +64,25 @@ class Sessions:
         *,
         title: str | None = None,
         origin: str | None = None,
-        beginning: bytes | None = None,
     ) -> Session:
-        """Create a session; `origin` names the front end, `beginning` is a digest (16 bytes, of the owner too) to
-        find it by.
+        """Create a session; `origin` names the front end.
 
         Raises:
             InvalidInput: the title or the origin is invalid, or there are too many sessions.
             NotFound: there is no such agent or group.
         """
-        return await self._store(owner_id, title, origin, beginning=beginning)
+        return await self._store(owner_id, self.new(title, origin))
+
+    def new(self, title: str | None, origin: str | None, *, beginning: bytes | None = None) -> Session:
+        """Return a session that can be created with its first message; `beginning` is a digest (16 bytes, of the owner
+        too) to find it by.
+
+        Raises:
+            InvalidInput: the title or the origin is invalid.
+        """
+        now, title, origin = self._storage.now(), _checked(title, "title"), _checked(origin, "origin")
+        ses_id = self._storage.ids.new("ses")
+        return Session(id=ses_id, title=title, origin=origin, beginning=beginning, created_at=now, updated_at=now)
 
     async def fork(self, owner_id: str, session_id: str, message_id: str | None, *, title: str | None) -> Session:
         """Create a session that begins as another one, up to a message of it and with that; None: its last one.
@@ -87,7 +95,8 @@ class Sessions:
         if parent.agent_id is None:
             raise InvalidInput("sessions of groups cannot be forked; create a new one")
         position = await self._storage.database.read(_position, parent, message_id)
-        return await self._store(owner_id, title or parent.title, parent.origin, begins_as=(parent, position))
+        fork = replace(self.new(title or parent.title, parent.origin), parent_id=parent.id)
+        return await self._store(owner_id, fork, begins_as=(parent, position))
 
     async def update(self, owner_id: str, session_id: str, changes: Mapping[str, Value]) -> Session:
         """Change the title, or archive the session (`is_archived`), which ends no turn of it.
@@ -123,29 +132,9 @@ class Sessions:
         except RowConflict:  # forked in this moment
             raise has_forks from None
 
-    async def _store(
-        self,
-        owner_id: str,
-        title: str | None,
-        origin: str | None,
-        begins_as: tuple[Session, str] | None = None,
-        beginning: bytes | None = None,
-    ) -> Session:
-        now = self._storage.now()
-        session = Session(
-            id=self._storage.ids.new("ses"),
-            title=_checked(title, "title"),
-            origin=_checked(origin, "origin"),
-            parent_id=None if begins_as is None else begins_as[0].id,
-            beginning=beginning,
-            created_at=now,
-            updated_at=now,
-        )
-
+    async def _store(self, owner_id: str, session: Session, begins_as: tuple[Session, str] | None = None) -> Session:
         def store(connection: Connection) -> Session:
-            if sessions.count(connection, owner_id) >= SESSIONS_MAX:
-                raise InvalidInput(f"an agent or group has at most {SESSIONS_MAX} sessions; delete some")
-            sessions.create(connection, owner_id, session)
+            create_session(connection, owner_id, session)
             if begins_as is not None:
                 parent, position = begins_as
                 sessions.share(connection, parent, session.id, position)
@@ -153,8 +142,8 @@ class Sessions:
 
         try:
             return await self._storage.database.write(store)
-        except (RowConflict, RowNotFound):  # perhaps deleted in this moment
-            raise NotFound("a session needs an agent or a group, and a fork its session; name existing ones") from None
+        except RowConflict:  # perhaps deleted in this moment
+            raise NotFound(NO_OWNER) from None
 
 
 def _checked(text: str | None, name: str) -> str | None:

@@ -24,6 +24,7 @@ from pattern_db.vectors import SqlCondition
 LIKE_CHARS_MIN, PART_CHARS_MIN, LONGER_CHARS_MAX = 4, 5, 4
 LIKENESS_MIN = 0.75  # twice the number of common letters in the same order, divided by the letters of both
 _TOKENIZER = ("porter", ["unicode61", "remove_diacritics", "2"])  # that of the indexes
+BEGINNING_CHARS = 200  # of a message, in which the name of who says it may be
 _CJK_INDEX = "cjk_fts"
 _CJK_READ = 500  # positions of two characters that are read, in addition to two for each possible row
 _LAST_CHARACTER = "\U0010ffff"
@@ -389,11 +390,19 @@ def rows(
     return {values[0]: _row(kind, values) for values in found}
 
 
-def sample(connection: Connection, count: int) -> list[Row]:
-    """Return up to `count` messages with text, spread evenly over all, in constant time."""
+def sample(connection: Connection, count: int) -> list[tuple[str | None, str]]:
+    """Return the stored speakers and the beginnings of up to `count` messages, spread evenly over all, in constant
+    time.
+    """
     last = size(connection, SearchKind.MESSAGE)
     numbers = [1 + at * last // count for at in range(count)] if last > count else list(range(1, last + 1))
-    return list(rows(connection, SearchKind.MESSAGE, numbers, Filters(roles=(Role.USER, Role.ASSISTANT))).values())
+    found = _query(
+        connection,
+        "SELECT m.source_metadata ->> '$.name', substr(m.content, 1, :chars) FROM json_each(:among) CROSS JOIN messages"
+        " AS m ON m.row = value WHERE m.is_deleted = 0 AND m.content IS NOT NULL AND m.role IN ('user', 'assistant')",
+        {"among": to_json(numbers), "chars": BEGINNING_CHARS},
+    )
+    return [(name if isinstance(name, str) else None, beginning) for name, beginning in found]
 
 
 def surroundings(connection: Connection, numbers: Sequence[int], reach: int) -> dict[int, Surroundings]:

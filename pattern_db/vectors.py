@@ -130,12 +130,12 @@ def alike(
     For each word of the query the nearest word counts, once of the text and once of the text or its neighbours (numbers
     without `codes` are ignored); both have the same weight.
     """
-    import numpy as np
-
     place = {row: number for number, row in enumerate(row for row, words in codes.items() if words)}
     rows = [row for row in beside if row in place]
     if not rows or not query:
         return {}
+    import numpy as np
+
     coded = [codes[row] for row in place]
     asked, words = (np.frombuffer(data, "<u8").reshape(-1, dimension // 64) for data in (query, b"".join(coded)))
     differing: NDArray[np.uint16] = np.zeros((len(asked), len(words)), "u2")
@@ -157,7 +157,7 @@ def farthest(connection: Connection, vector: bytes, count: int) -> float:
     Nearer to 0.0 if there are fewer texts; 0.0 without an index.
     """
     index = embedding_indexes.active(connection)
-    bounds = connection.execute("SELECT min(id), max(id) FROM embeddings").get
+    bounds = connection.execute("SELECT (SELECT min(id) FROM embeddings), (SELECT max(id) FROM embeddings)").get
     if index is None or bounds[0] is None or len(vector) != 4 * index.dimension:
         return 0.0
     first, last = bounds
@@ -202,9 +202,11 @@ class _ExactSearch:
     def _nearest(self, source: str, limit: int, ids: Sequence[int] = ()) -> list[Neighbour]:
         condition = "1" if self.condition is None else self.condition.sql
         scope = "1" if self.scopes is None else "e.scope IN (SELECT value FROM json_each(:_scopes))"
+        # The condition is asked in the order of the distances, until there are enough: it looks into other tables. The
+        # inner limit keeps SQLite from asking it of every row.
         rows = self.connection.execute(
-            f"SELECT e.ref, vec_distance_cosine(e.vector, :_vector) AS distance FROM {source} {scope} AND ({condition})"
-            " ORDER BY distance, e.id LIMIT :_limit",
+            "SELECT ref, distance FROM (SELECT e.ref, vec_distance_cosine(e.vector, :_vector) AS distance"
+            f" FROM {source} {scope} ORDER BY distance, e.id LIMIT -1) AS e WHERE {condition} LIMIT :_limit",
             {
                 **({} if self.condition is None else self.condition.values),
                 "_vector": self.vector,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
-from pattern_core.errors import Conflict
+from pattern_core.errors import Conflict, NotFound
 from pattern_core.ids import now_text
 from pattern_core.runtime import Runtime
 from pattern_db import backup
@@ -116,11 +116,10 @@ class Constellations:
     async def _check_free(self, principal: Principal, name: str) -> None:
         """Refuse a used name before files are created; the registry checks it again at the end."""
         check_name(name, "a constellation")
-        if any(
-            row.name == name and row.owner_id == principal.user_id
-            for row in await self.accounts.constellations_of(principal)
-        ):
-            raise Conflict(f"you already have a constellation named {name!r}; choose another name")
+        with suppress(NotFound):
+            row = await self.accounts.constellation_for(principal, name)
+            if (row.name, row.owner_id) == (name, principal.user_id):
+                raise Conflict(f"you already have a constellation named {name!r}; choose another name")
 
     async def _register(
         self,

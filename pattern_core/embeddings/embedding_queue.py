@@ -130,11 +130,10 @@ class EmbeddingQueue:
         """Note that something was committed: there may be texts to embed. Never waits, and is very cheap."""
         self._woken.set()
 
-    async def query_vector(self, text: str) -> QueryVector:
-        """Return the vector of a question for `vectors.nearest`. Never raises for a model that is absent, slow or
-        wrong.
+    async def query_vector(self, text: str, live: Sequence[IndexRow]) -> QueryVector:
+        """Return the vector of a question for `vectors.nearest`, by the model of the active one of the `live` indexes.
+        Never raises for a model that is absent, slow or wrong.
         """
-        live = await self._database.read(indexes.live)
         active = next((index for index in live if index.state is IndexState.ACTIVE), None)
         if active is None:
             return QueryVector(notice=_WORDS_ALONE + (self._reason or "no text is embedded yet"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -32,6 +32,7 @@ PAUSE_S = 5.0  # the first pause; each failed probe doubles it …
 PAUSE_S_MAX = 300.0  # … up to this
 BREAKER_PATIENCE_S = 30.0  # calls do not wait for a breaker that is open for longer
 
+RECENT_S = 60.0  # since its last call, a flow finds a free place
 SUCCESSES_PER_STEP = 8  # consecutive answers that allow one more concurrent call
 
 BreakerState = Literal["closed", "open", "half_open"]
@@ -211,9 +212,9 @@ class FairQueue(Generic[T]):
         """Add an item at the end of its flow; a new flow comes after all that are waiting."""
         self.flows.setdefault(flow, deque()).append(item)
 
-    def peek(self) -> T | None:
-        """Return the next item; None if there is none."""
-        return next(iter(self), None)
+    def peek(self, waits: Callable[[str], bool] = lambda _flow: False) -> T | None:
+        """Return the next item of a flow that need not wait; None if there is none."""
+        return next((items[0] for flow, items in self.flows.items() if not waits(flow)), None)
 
     def remove(self, flow: str, item: T, *, is_served: bool) -> None:
         """Remove an item that is there; after one that is served its flow goes to the end of the row."""
@@ -268,7 +269,11 @@ class RetryPolicy:
 
 
 class Gate:
-    """See the module. `names` are the providers that share it; `tokens` is the bucket of their tokens."""
+    """See the module. `names` are the providers that share it; `tokens` is the bucket of their tokens.
+
+    A flow with running calls leaves a place for each flow that has called within `RECENT_S` and has none running, up to
+    half of all: else its next call would wait until one of a hundred others has its answer.
+    """
 
     def __init__(self, names: tuple[str, ...], limits: ClientLimits) -> None:
         self.tokens = Bucket(limits.tokens_per_minute)
@@ -279,7 +284,8 @@ class Gate:
         self._waiting_max = limits.waiting_max
         self._health = Health(limits.calls_max)
         self._queue: FairQueue[trio.lowlevel.ParkingLot] = FairQueue()
-        self._running: dict[int, int] = {}  # the reserved tokens of each running call, by its number
+        self._running: dict[int, tuple[int, str]] = {}  # the reserved tokens and the flow of each call, by its number
+        self._called_at: dict[str, float] = {}  # the end of each flow's last call
         self._paused_until = -math.inf
         self._failures = self._overloads = self._refused = 0
 
@@ -294,8 +300,8 @@ class Gate:
             ModelUnreachable: the circuit breaker is open after failures.
         """
         now = trio.current_time()
-        if not self._queue.flows and self._ready_at(tokens, now) <= now:
-            return self._admit(tokens, now)
+        if (not self._queue.flows or self._first() is None) and self._ready_at(flow, tokens, now) <= now:
+            return self._admit(flow, tokens, now)
         self._refuse_the_hopeless(tokens, now, deadline)
         if len(self._queue) >= self._waiting_max:
             raise self._busy(f"{len(self._queue)} calls are already waiting for it")
@@ -303,14 +309,14 @@ class Gate:
         self._queue.push(flow, place)
         try:
             with trio.CancelScope(deadline=deadline):
-                while (until := self._ready_at(tokens, now) if self._queue.peek() is place else math.inf) > now:
+                while (until := self._ready_at(flow, tokens, now) if self._first() is place else math.inf) > now:
                     with trio.move_on_at(until):
                         await place.park()
                     now = trio.current_time()
                     # New information during the wait may exceed its patience.
                     self._refuse_the_hopeless(tokens, now, deadline)
                 is_served = True
-                return self._admit(tokens, now)
+                return self._admit(flow, tokens, now)
             raise self._busy(f"it could not be sent in the allowed time; {self._health.allowed} calls run concurrently")
         finally:
             self._queue.remove(flow, place, is_served=is_served)
@@ -322,7 +328,8 @@ class Gate:
         `pause_s` is how long all calls wait if the vendor was overloaded.
         """
         now = trio.current_time()
-        held = self._running.pop(number)
+        held, flow = self._running.pop(number)
+        self._called_at[flow] = now
         if outcome is not None and outcome.rate is not None:
             self._learn(number, outcome.rate, now)
         match outcome:
@@ -380,13 +387,26 @@ class Gate:
             "refused_total": self._refused,
         }
 
+    def _first(self) -> trio.lowlevel.ParkingLot | None:
+        return self._queue.peek(self._leaves_room)
+
     def _wake_first(self) -> None:
-        if (first := self._queue.peek()) is not None:
+        if (first := self._first()) is not None:
             first.unpark()
 
-    def _ready_at(self, tokens: int, now: float) -> float:
+    def _leaves_room(self, flow: str) -> bool:
+        """Return whether the free places are for other flows."""
+        flows, since = {flow for _tokens, flow in self._running.values()}, trio.current_time() - RECENT_S
+        if flow not in flows:
+            return False
+        self._called_at = {other: at for other, at in self._called_at.items() if at >= since}
+        kept = min(len(self._called_at.keys() - flows), self._health.allowed // 2)
+        return self._health.allowed - len(self._running) <= kept
+
+    def _ready_at(self, flow: str, tokens: int, now: float) -> float:
         """Return when a call of this many tokens may be sent; infinite if that depends on another call's end."""
-        if len(self._running) >= self._health.allowed:
+        left = self._health.allowed - len(self._running)
+        if left <= 0 or (left <= self._health.allowed // 2 and self._leaves_room(flow)):
             return math.inf
         if not (self._health.failures or self._is_metered):
             return self._paused_until
@@ -398,10 +418,10 @@ class Gate:
     def _room_at(self, tokens: int, now: float) -> float:
         return now + max(self._requests.wait_s(1, now), self.tokens.wait_s(tokens, now))
 
-    def _admit(self, tokens: int, now: float) -> int:
+    def _admit(self, flow: str, tokens: int, now: float) -> int:
         """Assign a number to a call that `_ready_at` allowed, and reserve its tokens."""
         self._health.newest += 1
-        self._running[self._health.newest] = tokens
+        self._running[self._health.newest] = tokens, flow
         if self._is_metered:
             self._requests.take(1, now)
             self.tokens.take(tokens, now)
@@ -427,7 +447,7 @@ class Gate:
 
     def _learn(self, number: int, rate: RateStatus, now: float) -> None:
         at = now if rate.at is None else min(rate.at, now)
-        later = [tokens for other, tokens in self._running.items() if other > number]
+        later = [tokens for other, (tokens, _flow) in self._running.items() if other > number]
         if rate.requests is not None:
             self._requests.learn(number, rate.requests, at, later=len(later))
         if rate.tokens is not None:

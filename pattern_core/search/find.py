@@ -28,10 +28,11 @@ from pattern_db import search as storage
 from pattern_db import vectors
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import SearchKind
+from pattern_db.enums import IndexState, SearchKind
 from pattern_db.search import Row
 from pattern_db.search_terms import parse
 from pattern_db.tables import embedding_indexes
+from pattern_db.tables.embedding_indexes import IndexRow
 
 SWITCHES_MAX = 3  # of models, while one search looks for the vector of its query
 SAMPLED = 100  # messages, evenly over all there are: a person who says one in thirty is almost surely among them
@@ -48,8 +49,10 @@ _WORD = re.compile(r"[^\W_]+(?:(['’])s?\b)?")
 class QueryVectors(Protocol):
     """What makes vectors of queries: the embedding queue of the constellation."""
 
-    async def query_vector(self, text: str) -> QueryVector:
-        """Return the vector of `text`; never an error for a model that is absent or slow."""
+    async def query_vector(self, text: str, live: Sequence[IndexRow]) -> QueryVector:
+        """Return the vector of `text` for the active one of the `live` indexes; never an error for a model that is
+        absent or slow.
+        """
         ...
 
 
@@ -70,11 +73,11 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
     if request.mode is not Mode.WORDS and queries is None:
         notice = f"searched by words only, not by {request.mode.value}: no embedder is configured"
     elif request.mode is not Mode.WORDS and queries is not None:
-        found = await database.read(_find_by, request, None) if is_quick else None
-        if found is not None:
-            return found.noting("searched by words alone: no text is embedded yet")
         for _attempt in range(SWITCHES_MAX):
-            answer = await query_vector(database, request, queries)
+            live = await database.read(_look, request, is_quick)
+            if isinstance(live, SearchResult):
+                return live.noting("searched by words alone: no text is embedded yet")
+            answer = await query_vector(database, request, queries, live)
             notice = answer.notice
             if answer.vector is None:
                 break
@@ -87,31 +90,27 @@ async def search(database: Database, request: SearchRequest, queries: QueryVecto
     return (await by_words(find, request, None)).noting(notice)
 
 
-async def query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
+async def query_vector(
+    database: Database, request: SearchRequest, queries: QueryVectors, live: Sequence[IndexRow]
+) -> QueryVector:
     """Return the vector that the query's meaning is compared by, or a notice if it is not there in time: the model then
     continues, so that the next search has it. Among messages the names of those who speak count half.
     """
     with trio.move_on_after(request.patience_s):
-        return await _query_vector(database, request, queries)
+        answer = await queries.query_vector(request.query, live)
+        if answer.vector is None or SearchKind.MESSAGE not in request.kinds:
+            return answer
+        bare = await database.read_aside(nameless, request.query)
+        other = None if bare is None else await queries.query_vector(bare, live)
+        if other is None or other.vector is None:
+            return answer
+        return replace(answer, vector=blended(answer.vector, other.vector), codes=other.codes)
     return QueryVector(notice="searched by words alone: the embedding model is still loading, or busy")
-
-
-async def _query_vector(database: Database, request: SearchRequest, queries: QueryVectors) -> QueryVector:
-    answer = await queries.query_vector(request.query)
-    if answer.vector is None or SearchKind.MESSAGE not in request.kinds:
-        return answer
-    bare = await database.read_aside(nameless, request.query)
-    other = None if bare is None else await queries.query_vector(bare)
-    if other is None or other.vector is None or other.fingerprint != answer.fingerprint:
-        return answer
-    if len(other.vector) != len(answer.vector):  # one model may make vectors of several lengths
-        return answer
-    return replace(answer, vector=blended(answer.vector, other.vector), codes=other.codes)
 
 
 def nameless(connection: Connection, query: str) -> str | None:
     """Return the query without the names of those who speak; None if it names none of them, or says nothing besides."""
-    names = {word for row in storage.sample(connection, SAMPLED) for word in name_words(speaker(row))}
+    names = {word for said in storage.sample(connection, SAMPLED) for word in name_words(speaker(*said))}
     says_more = any(not term.is_filler and not names.issuperset(term.words) for term in parse(query).terms)
     return without(query, names) if says_more else None
 
@@ -135,13 +134,19 @@ def blended(one: bytes, other: bytes) -> bytes:
     return vectors.packed([value / length for value in total])
 
 
-def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector | None) -> SearchResult | None:
-    """Return the best hits; None unless `answer` is of the active index's model, or None without an index."""
+def _look(connection: Connection, request: SearchRequest, is_quick: bool) -> SearchResult | list[IndexRow]:
+    """Return the indexes in use; the best hits by words of a quick search, if there is no active one."""
+    live = embedding_indexes.live(connection)
+    is_active = any(index.state is IndexState.ACTIVE for index in live)
+    return live if is_active or not is_quick else find(connection, request, None)
+
+
+def _find_by(connection: Connection, request: SearchRequest, answer: QueryVector) -> SearchResult | None:
+    """Return the best hits; None unless `answer` is of the active index's model."""
     index = embedding_indexes.active(connection)
-    wanted = None if index is None else (index.fingerprint, 4 * index.dimension)
-    if wanted != (None if answer is None else (answer.fingerprint, len(answer.vector or b""))):
+    if index is None or (index.fingerprint, 4 * index.dimension) != (answer.fingerprint, len(answer.vector or b"")):
         return None
-    return find(connection, request, answer.vector, answer.codes) if answer else find(connection, request, None)
+    return find(connection, request, answer.vector, answer.codes)
 
 
 def find(connection: Connection, request: SearchRequest, vector: bytes | None, codes: bytes = b"") -> SearchResult:

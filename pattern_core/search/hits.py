@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from pattern_core.search.plan import Plan, Ranked
 from pattern_core.search.request import Hit
@@ -36,7 +37,7 @@ def hits_of(
     score of the best, `asked` are the questions that messages answer.
     """
     best = found[0][0] if found and found[0][0] > 0 else 1.0
-    stems = stems_of([word for term in searched.wanted.terms for word in term.words])
+    stems = stems_of(tuple(word for term in searched.wanted.terms for word in term.words))
     return [
         Hit(
             kind=one.row.kind,
@@ -72,14 +73,15 @@ def reason(one: Ranked) -> str:
     return ", ".join(said)
 
 
-def stems_of(words: Sequence[str]) -> tuple[str, ...]:
+@lru_cache(maxsize=1024)
+def stems_of(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return what to look for in a text to find any form of the words, in lower case; the longest first."""
     return tuple(sorted({_stem(_folded(word)) for word in words if word}, key=lambda stem: (-len(stem), stem)))
 
 
 def holds(text: str, stems: Sequence[str]) -> bool:
     """Return True if any of the words of `stems_of` occurs in the text."""
-    return bool(_places(text, stems))
+    return next(_found(_folded(text), stems), None) is not None
 
 
 def snippet(text: str, stems: Sequence[str]) -> str:
@@ -118,16 +120,20 @@ def _places(text: str, stems: Sequence[str]) -> list[tuple[int, str]]:
     """Return the places of stems, in order, the longest of those at one place; within a word only where there are
     no blanks between words. To make one expression of all words takes longer than a search's other work on its hits.
     """
-    low = _folded(text)
     places: dict[int, str] = {}
+    for at, stem in _found(_folded(text), stems):
+        places.setdefault(at, stem)
+    return sorted(places.items())[:_MATCHES_MAX]
+
+
+def _found(low: str, stems: Sequence[str]) -> Iterator[tuple[int, str]]:
     for stem in stems:
         at, count = low.find(stem), 0
         while at >= 0 and count < _MATCHES_MAX:
             if at == 0 or low[at - 1] not in _WORD_CHARACTERS:
-                places.setdefault(at, stem)
+                yield at, stem
                 count += 1
             at = low.find(stem, at + 1)
-    return sorted(places.items())[:_MATCHES_MAX]
 
 
 def _densest(places: Sequence[tuple[int, str]]) -> int:

@@ -142,7 +142,7 @@ class _Pool:
         """Return those that match the query, best first; of equals the newest."""
         plan = self._plan
         asked = {word for term in plan.wanted.terms for part in term.words for word in _WORD.findall(part)}
-        speakers = {number: speaker(row) for number, row in self._rows.items()}
+        speakers = {number: speaker(row.speaker, row.content) for number, row in self._rows.items()}
         weights = _without_names(plan, {word for name in speakers.values() for word in name_words(name)})
         words, sessions = self._windows(weights), self._sessions(weights)
         self._compare()
@@ -266,12 +266,10 @@ def _without_names(plan: Plan, names: set[str]) -> Sequence[float]:
     return [0.0 if name else weight for name, weight in zip(is_name, plan.weights, strict=True)]
 
 
-def speaker(row: Row) -> str:
+def speaker(stored: str | None, content: str) -> str:
     """Return who said it: the name it was stored under, or one at its beginning (`Ada: …`); empty if unknown."""
-    if row.speaker:
-        return row.speaker
-    named = _SPEAKER.match(row.content)
-    return named[1] if named is not None else ""
+    named = None if stored else _SPEAKER.match(content)
+    return named[1] if named is not None else stored or ""
 
 
 def question_in(text: str) -> str:

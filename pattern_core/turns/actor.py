@@ -309,7 +309,8 @@ class Actors:
             if not isinstance(row, TurnRow):
                 raise
             return await self._give_back(row, payload, f"the message cannot be read: {error!r}", is_final=True)
-        history = await self._history(row, active=None)
+        is_new = delivery is not None and delivery.arrival.incoming.new_session is not None
+        history = await self._history(row, active=None, is_new=is_new)
         turn = self._turn(row, agent, history, batch_id=incoming.position, source=payload.get("source"))
         record = turn.record
         asked_by = payload.get("source_metadata")
@@ -462,16 +463,17 @@ class Actors:
                 await self._end(turn, ending)
         self.wake(agent.id)
 
-    async def _history(self, row: TurnRow | NewTurn, *, active: str | None) -> History:
-        key = row.agent_id, row.session_id
-        known = self._histories.get(key)
+    async def _history(self, row: TurnRow | NewTurn, *, active: str | None, is_new: bool = False) -> History:
+        key, is_untrusted = (row.agent_id, row.session_id), self._services.tools.is_untrusted
+        known = History((), begins=(), is_untrusted=is_untrusted, session_id=row.session_id) if is_new else None
+        known = self._histories.setdefault(key, known) if known is not None else self._histories.get(key)
         if known is None:
             known = await self._database.read(
                 load_history,
                 row.agent_id,
                 self._services.limits.prompt,
                 active=active,
-                is_untrusted=self._services.tools.is_untrusted,
+                is_untrusted=is_untrusted,
                 session_id=row.session_id,
             )
             self._histories[key] = known

@@ -25,14 +25,17 @@ from pattern_db.journal.turns import NewTurn, Started, TurnRow
 from pattern_db.tables import messages, sessions
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.outbox import OutboxRow
+from pattern_db.tables.sessions import SessionRow
 
 DIGEST_BYTES = 16
 RETRY_AFTER_S = 5
 PRIORITY_MAX = 3
+SESSIONS_MAX = 100_000  # of one agent or group
 ROLLED_BACK = "rolled_back"
 REDELIVERY = "redelivery"  # in a message's `source_metadata`: how many attempts to deliver it failed before
 PEOPLE = ("user:", "conversant:")  # senders who see that their turn failed
 NO_SESSION = "there is no session {!r} of this agent or group; list them, or leave out the session"
+NO_OWNER = "a session needs an agent or a group, and a fork its session; name existing ones"
 USED_KEY = "this idempotency key was used for a different message; use a new key for each message"
 _LONGEST = "max_output_tokens"
 STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reason of the turn that is stopped
@@ -86,8 +89,9 @@ class IncomingMessage:
     what to do if the agent is busy: queue the message (`enqueue`), refuse it (`reject`), end the running turn at its
     next step (`interrupt`), also removing it from the conversation (`rollback`), or join it there (`steer`); None: the
     agent's policy. `parts` are the texts and images in order of a message with images; `content` is then its text.
-    `session_id` names its conversation, None is the agent's main one. `fingerprint` is a digest (16 bytes) of the
-    request that it came with, by which a repetition without a key is found; None: one of the message, for its key.
+    `session_id` names its conversation, None is the agent's main one; a `new_session` is created with it. `fingerprint`
+    is a digest (16 bytes) of the request that it came with, by which a repetition without a key is found; None: one of
+    the message, for its key.
     """
 
     agent_id: str
@@ -102,6 +106,7 @@ class IncomingMessage:
     policy: MessagePolicy | None = None
     parts: tuple[Text | Image, ...] = ()
     session_id: str | None = None
+    new_session: SessionRow | None = None
     options: TurnOptions = NO_OPTIONS
     fingerprint: bytes | None = None
 
@@ -301,13 +306,17 @@ def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -
 
 
 def check_session(connection: Connection, incoming: IncomingMessage, owner_id: str) -> None:
-    """Refuse a message in a session that its agent or group (`owner_id`) has not. What a group asks its members is not
-    checked: it is part of a turn that was accepted.
+    """Create the message's new session, or refuse a session that its agent or group (`owner_id`) has not. What a group
+    asks its members is not checked: it is part of a turn that was accepted.
 
     Raises:
         NotFound: there is no such session.
         Conflict: it is archived.
+        InvalidInput: there are too many.
     """
+    if incoming.new_session is not None:
+        create_session(connection, owner_id, incoming.new_session)
+        return
     if incoming.session_id is None or incoming.parent_turn is not None:
         return
     try:
@@ -316,6 +325,21 @@ def check_session(connection: Connection, incoming: IncomingMessage, owner_id: s
         raise NotFound(NO_SESSION.format(incoming.session_id)) from None
     if session.is_archived:
         raise Conflict(f"the session {session.id} is archived; set `archived` to false first, or use another one")
+
+
+def create_session(connection: Connection, owner_id: str, session: SessionRow) -> None:
+    """Create a session of an agent or a group.
+
+    Raises:
+        InvalidInput: there are too many.
+        NotFound: there is no such agent or group.
+    """
+    if sessions.count(connection, owner_id) >= SESSIONS_MAX:
+        raise InvalidInput(f"an agent or group has at most {SESSIONS_MAX} sessions; delete some")
+    try:
+        sessions.create(connection, owner_id, session)
+    except RowNotFound:
+        raise NotFound(NO_OWNER) from None
 
 
 def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ from pattern_core.agents import Agent
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.history import History
 from pattern_core.messages import Message
-from pattern_core.models.model import ModelReply, OnDelta, Usage
+from pattern_core.models.model import Delta, ModelReply, OnDelta, Usage
 from pattern_core.models.routing import StepFacts, choose
 from pattern_core.prompts.build import Offered
 from pattern_core.turns.admission import TurnOptions
@@ -25,6 +25,10 @@ from pattern_core.turns.turn import no_room, room_of
 
 ASIDE = "aside"  # the purpose of these calls in the usage
 SETTLE_TIMEOUT_S = 5.0
+
+
+async def ignore(_delta: Delta) -> None:
+    """Ignore a piece of an answer: the caller waits for all of it."""
 
 
 async def ask_aside(

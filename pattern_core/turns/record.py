@@ -8,7 +8,7 @@ everything recorded is on disk before a 2xx, an event, a model call or a call th
 | T0 accepted | `admission.accept`, or `start` | turn, `turn.queued` | before the 2xx |
 | T1 started | `start` | turn running, the message, what the turn may spend, `turn.started` | before the model call |
 | T2 asks | `open_step` | step open, `step.started`; a dead attempt superseded and charged at an estimate | at once |
-| T2' streams | `stream` | pieces of the answer | at once |
+| T2' streams | `say` | pieces of the answer | at once if a stream waits for them |
 | T3 decided | `decide` | step done, message, usage, an effect per call, `message`, `tool.call` | before a call leaves |
 | T4 asks people | `ask` | calls that wait, a question for each, `approval.requested` | when the turn waits |
 | T4' waits | `wait` | turn waiting, `turn.waiting` | at once |
@@ -344,11 +344,10 @@ class Record:
         else:
             rows.store(messages.set_note, self.agent.id, position, note)
 
-    async def stream(self, drafts: Sequence[Draft]) -> None:
-        """T2': store pieces of an answer that is still arriving."""
+    def say(self, drafts: Sequence[Draft]) -> None:
+        """T2': record pieces of an answer that is still arriving."""
         self.is_streamed = True
         self._record(*drafts)
-        await self.flush()
 
     async def publish(self, name: str, data: Mapping[str, object]) -> None:
         """Store an event about the open step that changes nothing."""

@@ -21,7 +21,6 @@ from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.history import History
 from pattern_core.errors import LimitReached
 from pattern_core.events import Draft
-from pattern_core.limits import Limits
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.errors import ModelError, ModelRejected, NoAnswer, WindowExceeded, was_shown
 from pattern_core.models.model import Delta, ModelFacts, ModelReply, TextDelta, Usage
@@ -303,7 +302,7 @@ class Turn:
             LimitReached: the calls exceed a limit of the turn.
         """
         services, record, judge = self._services, self.record, self.judge
-        writer = DeltaWriter(record, services.limits)
+        writer = DeltaWriter(record, services)
         kept: tuple[ModelReply, str] | None = None
         while kept is None:
             record.asked_ms = services.journal.clock.now_ms()
@@ -311,7 +310,7 @@ class Turn:
                 kept = await self._kept(await self._answer(asking, writer), asking)
             except ModelError as error:
                 asking = await self.open_step(await self._after_failure(asking, error))
-                writer = DeltaWriter(record, services.limits)  # the shown part of the failed attempt is invalid
+                writer = DeltaWriter(record, services)  # the shown part of the failed attempt is invalid
         reply, cut_off = kept
         if asking.index == 0:  # the prompt was counted for the model that is asked first
             services.prompts.learn(self.agent.id, asking.prompt, reply.usage)
@@ -493,13 +492,14 @@ class Turn:
 
 @dataclass(slots=True)
 class DeltaWriter:
-    """Stores an answer's pieces as they arrive: the first immediately, then those of each tenth of a second.
+    """Stores an answer's pieces as they arrive: the first immediately, or soon if no stream waits for it; then those of
+    each tenth of a second.
 
     An answer that arrives completely is not stored in pieces; its message is the event.
     """
 
     record: Record
-    limits: Limits
+    services: TurnServices
     _waiting: list[tuple[str, str]] = field(default_factory=list)
     _chars: int = 0
     _flushed_at: float = float("-inf")
@@ -509,10 +509,15 @@ class DeltaWriter:
         name = "text.delta" if isinstance(delta, TextDelta) else "reasoning.delta"
         self._waiting.append((name, delta.text))
         self._chars += len(delta.text)
-        due = self._flushed_at + self.limits.delta_flush_s
-        if trio.current_time() >= due or self._chars >= self.limits.delta_flush_chars:
-            await self.record.stream(self.rest())
-            self._flushed_at = trio.current_time()
+        limits = self.services.limits
+        due = self._flushed_at + limits.delta_flush_s
+        if trio.current_time() >= due or self._chars >= limits.delta_flush_chars:
+            self.record.say(self.rest())
+            is_first, self._flushed_at = self._flushed_at < 0, trio.current_time()
+            if is_first and limits.delta_flush_s and not self.services.journal.events.is_heard(self.record.id):
+                self.services.flush_late(self.record)
+            else:
+                await self.record.flush()
 
     def rest(self) -> list[Draft]:
         """Return the pieces that were not stored yet, to be stored with the decision."""

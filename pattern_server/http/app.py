@@ -19,7 +19,7 @@ from starlette.types import Scope
 from pattern_core.errors import PatternError
 from pattern_db.errors import DatabaseError
 from pattern_server.http.border import Border
-from pattern_server.http.errors import for_path, of_error, of_framework, of_validation
+from pattern_server.http.errors import OPENAI, for_path, of_error, of_framework, of_validation
 from pattern_server.http.routes import health
 from pattern_server.http.routing import ApiRoute, ServerState
 
@@ -87,7 +87,9 @@ class Application(FastAPI):
                 if wanted and any(route.matches(wanted)[0] is Match.FULL for route in self.router.routes):
                     return
                 if self.unloaded:
-                    self.router.routes.extend(import_module(self.unloaded[0]).router.routes)
+                    router = import_module(self.unloaded[0]).router
+                    at = 0 if router.prefix == OPENAI else len(self.router.routes)  # one path is compared after another
+                    self.router.routes[at:at] = router.routes
                     del self.unloaded[0]
 
     def openapi(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from pattern_core.ids import Ids
 from pattern_db.errors import DatabaseError
 from pattern_server.accounts import Principal, Unauthorized
 from pattern_server.config import is_loopback
-from pattern_server.http import ABORT, GONE, KEEP, LEFT, REAUTHENTICATE
+from pattern_server.http import ABORT, GONE, KEEP, LEFT, REAUTHENTICATE, STREAM
 from pattern_server.http.errors import OPENAI, RequestTimeout, TooLarge, for_path, of_error, problem
 from pattern_server.http.routing import API, SIGN_IN, ServerState
 from pattern_server.rates import RequestRates
@@ -170,7 +170,9 @@ class Border:
                 await trio.to_thread.run_sync(scope["app"].load, scope)
             longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
             await exchange.read_body(max(config.body_bytes_max, longer))
-            await self._app(scope, exchange.receive, exchange.send)
+            await self._app({**scope}, exchange.receive, exchange.send)
+            if stream := scope["state"].pop(STREAM, None):
+                await stream(exchange.send)
 
     async def _authenticate(self, scope: Scope, authorization: bytes) -> Principal:
         kind, _, secret = authorization.partition(b" ")

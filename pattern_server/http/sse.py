@@ -21,7 +21,7 @@ from pattern_core.errors import InvalidInput, PatternError, Unavailable
 from pattern_core.events import READ_MAX, Event, check_kept, read
 from pattern_db.errors import DatabaseError, StorageFailed
 from pattern_server.accounts import RECHECK_S, Unauthorized
-from pattern_server.http import REAUTHENTICATE
+from pattern_server.http import REAUTHENTICATE, STREAM
 
 KEEP_ALIVE_S = 15.0
 RETRY_MS = 1_000
@@ -114,10 +114,14 @@ class EventStream(Response):
         self.background = None
         self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no"})
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the stream. Called by the framework."""
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        """Leave the stream to the border. Called by the framework."""
+        self._reauthenticate = scope["state"][REAUTHENTICATE]
+        scope["state"][STREAM] = self._serve
+
+    async def _serve(self, send: Send) -> None:
         has_started, rest = False, b""
-        self._send, self._reauthenticate = send, scope["state"][REAUTHENTICATE]
+        self._send = send
         try:
             async with self._use() as constellation:
                 has_ended = not self._is_new and await check_start(constellation, self._after, self._turn_id)

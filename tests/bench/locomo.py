@@ -53,6 +53,7 @@ from pattern_core.search.plan import Ranked, plan
 from pattern_core.search.request import QueryVector, SearchRequest
 from pattern_db.connection import Connection
 from pattern_db.enums import SearchKind
+from pattern_db.tables import embedding_indexes
 from tests.bench.report import Figure, machine, table
 from tests.pattern_server.place import Place, config_for, serving
 from tests.sources import ROOT
@@ -217,7 +218,8 @@ class Asked:
         async with self.constellation(talk) as constellation:
             for question in talk.questions:
                 request = SearchRequest(query=question.text, kinds=[SearchKind.MESSAGE], limit=LIMIT)
-                vector = await query_vector(constellation.database, request, constellation.embeddings)
+                live = await constellation.database.read(embedding_indexes.live)
+                vector = await query_vector(constellation.database, request, constellation.embeddings, live)
                 ranked = await constellation.database.read(_rank, request, vector)
                 found.append(
                     Compared(

@@ -211,12 +211,17 @@ async def _ask(
         name = names[number % len(names)]
         kind = ["chat", "search", "search", "search"][number % 20] if number % 20 < 4 else "read"
         sent = trio.current_time()
-        if kind == "chat":
-            found.expect(await _chat(client, name, number), 200)
-        elif kind == "search":
-            found.expect(await client.post(f"/constellations/{name}/search", json={"query": words(30, number)}), 200)
-        else:
-            found.expect(await client.get(f"/constellations/{name}/agents/ada"), 200)
+        try:
+            if kind == "chat":
+                answer = await _chat(client, name, number)
+            elif kind == "search":
+                answer = await client.post(f"/constellations/{name}/search", json={"query": words(30, number)})
+            else:
+                answer = await client.get(f"/constellations/{name}/agents/ada")
+        except httpx2.TransportError as error:
+            found.failures.append(f"{kind}: {error!r}")
+            return
+        found.expect(answer, 200)
         took[kind].append((trio.current_time() - sent) * 1_000)
 
     async with trio.open_nursery() as nursery:

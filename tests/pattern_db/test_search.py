@@ -271,6 +271,6 @@ def test_rebuild_and_optimize_change_nothing_that_is_found(db: Connection) -> No
 def test_a_sample_is_even_and_of_what_was_spoken(db: Connection, say: Say) -> None:
     assert search.sample(db, 3) == []
     for position in range(1, 8):
-        say(position, "hello", role=Role.TOOL if position == 5 else Role.USER)
-    assert [int(row.position or "0") for row in search.sample(db, 3)] == [1, 3], "of 1, 3 and 5, the last is a tool's"
+        say(position, f"{position} hello", role=Role.TOOL if position == 5 else Role.USER)
+    assert search.sample(db, 3) == [(None, "1 hello"), (None, "3 hello")], "of 1, 3 and 5, the last is a tool's"
     assert len(search.sample(db, 100)) == 6

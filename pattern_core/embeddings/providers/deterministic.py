@@ -51,8 +51,9 @@ def hashed_words(text: str, dimension: int) -> bytes:
     values = [0.0] * dimension
     for word, count in Counter(_WORD.findall(text.lower()) or [""]).items():
         digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=4 * _PLACES_PER_WORD).digest()
+        weight = math.sqrt(count)
         for number in struct.unpack(f">{_PLACES_PER_WORD}I", digest):
-            values[(number >> 1) % dimension] += math.sqrt(count) if number & 1 else -math.sqrt(count)
+            values[(number >> 1) % dimension] += weight if number & 1 else -weight
     length = math.sqrt(sum(value * value for value in values))
     if not length:  # words with the same place cancelled each other
         values[0] = length = 1.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -62,19 +63,20 @@ class AskedRequest(RequestModel):
 
     def asked(
         self,
-        conversation: Sequence[Message],
-        instructions: Sequence[str],
+        name: str,
+        given: Sequence[Mapping[str, Any]],
         form: Mapping[str, Any] | None,
         effort: str | None,
         **config: Any,
     ) -> Asked:
-        """Return the request with what its form names in its own way: the format of the answer, the model's effort, and
-        other keys of an agent's `config`.
+        """Return the request with what its form names in its own way: what is said (`given`, in the field `name`), the
+        format of the answer, the model's effort, and other keys of an agent's `config`.
 
         Raises:
-            InvalidInput: a tool or the format is not one that an agent can have.
+            InvalidInput: something said, a tool or the format is not one that an agent can have.
         """
-        more, config = [*instructions], {**config, "temperature": self.temperature, "top_p": self.top_p}
+        conversation, more = _read(name, given)
+        config = {**config, "temperature": self.temperature, "top_p": self.top_p}
         config["reasoning_effort"] = "low" if effort == "minimal" else effort
         match form:
             case None | {"type": "text"}:
@@ -202,15 +204,54 @@ def text_in(content: object) -> str:
     return "".join(part.text for part in parts_in(content) if isinstance(part, Text))
 
 
-def call_in(call_id: str, name: str, arguments: str) -> ToolCall:
-    """Return a call of an earlier answer, from its arguments as JSON text."""
-    try:
-        parsed = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict):
-        return ToolCall(call_id=call_id, tool=name, invalid=arguments)
-    return ToolCall(call_id=call_id, tool=name, arguments=parsed)
+def _read(name: str, given: Sequence[Mapping[str, Any]]) -> tuple[list[Message], list[str]]:
+    """Return the conversation and the instructions among messages, calls and results, each in either form."""
+    conversation: list[Message] = []
+    instructions: list[str] = []
+    names: dict[str, str] = {}  # of called functions, by the calls' ids
+    for place, item in enumerate(given):
+        content = item.get("content")
+        match item:
+            case {"role": "system" | "developer"}:
+                instructions.append(text_in(content))
+                continue
+            case {"type": "reasoning"}:
+                continue  # the agent has it
+            case {"role": "user"}:
+                said = Message(role="user", parts=parts_in(content))
+            case {"role": "assistant"} | {"type": "function_call"}:
+                made = item.get("tool_calls", [] if "role" in item else [item])
+                calls = [_call(call) for call in made] if isinstance(made, list) else []
+                names |= {call.call_id: call.tool for call in calls}
+                before = conversation.pop().parts if conversation and conversation[-1].role == "assistant" else ()
+                said = Message(role="assistant", parts=(*before, *parts_in(content), *calls))
+            case {"role": "tool", "tool_call_id": str(call_id)} | {
+                "type": "function_call_output",
+                "call_id": str(call_id),
+            }:
+                tool, answer = names.get(call_id, ""), text_in(item.get("output", content))
+                said = Message(role="tool", parts=(ToolResult(call_id=call_id, tool=tool, content=answer),))
+            case _:
+                raise InvalidInput(
+                    f"`{name}[{place}]` must be a message, a call or a result, with all that belongs to it"
+                )
+        conversation.append(said)
+    return conversation, instructions
+
+
+def _call(call: object) -> ToolCall:
+    """Return a call of an earlier answer."""
+    match call:
+        case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}} | {
+            "call_id": str(call_id),
+            "name": str(name),
+            "arguments": str(arguments),
+        }:
+            with suppress(ValueError, RecursionError):
+                if isinstance(parsed := json.loads(arguments or "{}"), dict):
+                    return ToolCall(call_id=call_id, tool=name, arguments=parsed)
+            return ToolCall(call_id=call_id, tool=name, invalid=arguments)
+    raise InvalidInput("`tool_calls`: a call needs an `id`, and a `function` with a name and arguments")
 
 
 def _tool(tool: Mapping[str, Any]) -> ToolSpec:

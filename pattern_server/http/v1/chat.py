@@ -19,10 +19,10 @@ from pydantic import Field
 from pattern_core.agents import Agent
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, PatternError
-from pattern_core.events import RESTING, Event
+from pattern_core.events import Event
 from pattern_core.groups.group import Group
 from pattern_core.ids import Ids
-from pattern_core.messages import Message, Text, ToolCall, ToolResult
+from pattern_core.messages import Text, ToolCall
 from pattern_core.models.model import Delta, ModelReply, TextDelta
 from pattern_core.turns.admission import TurnOptions
 from pattern_db.errors import DatabaseError
@@ -32,8 +32,17 @@ from pattern_server.http.errors import OPENAI, for_path, of_error
 from pattern_server.http.routes.messages import ended
 from pattern_server.http.routing import Access, MayChat, Router, Server
 from pattern_server.http.sse import EventStream
-from pattern_server.http.v1.asked import A_BOOL, Asked, AskedRequest, Effort, call_in, parts_in, text_in
-from pattern_server.http.v1.exchange import STREAMED, Finish, Headers, PendingAnswer, Reply, Spoken, begin, reply_of
+from pattern_server.http.v1.asked import A_BOOL, Asked, AskedRequest, Effort
+from pattern_server.http.v1.exchange import (
+    STREAMED,
+    AnswerStream,
+    Finish,
+    Headers,
+    PendingAnswer,
+    Reply,
+    begin,
+    reply_of,
+)
 from pattern_server.http.v1.models import NamedModel, resolve
 
 DONE = b"data: [DONE]\n\n"
@@ -70,41 +79,14 @@ class ChatRequest(AskedRequest):
         Raises:
             InvalidInput: a message, a tool or the format is not one that an agent can have.
         """
-        conversation: list[Message] = []
-        instructions: list[str] = []
-        names: dict[str, str] = {}  # of called functions, by the calls' ids
-        for place, one in enumerate(self.messages):
-            content = one.get("content")
-            match one:
-                case {"role": "system" | "developer"}:
-                    instructions.append(text_in(content))
-                case {"role": "user"}:
-                    conversation.append(Message(role="user", parts=parts_in(content)))
-                case {"role": "tool", "tool_call_id": str(call_id)}:
-                    result = ToolResult(call_id=call_id, tool=names.get(call_id, ""), content=text_in(content))
-                    conversation.append(Message(role="tool", parts=(result,)))
-                case {"role": "assistant"}:
-                    made = one.get("tool_calls")
-                    calls = [_called(call) for call in made] if isinstance(made, list) else []
-                    names |= {call.call_id: call.tool for call in calls}
-                    conversation.append(Message(role="assistant", parts=(*parts_in(content), *calls)))
-                case _:
-                    raise InvalidInput(f"`messages[{place}]` has no role that there is, or no `tool_call_id`")
         return self.asked(
-            conversation,
-            instructions,
+            "messages",
+            self.messages,
             self.response_format,
             self.reasoning_effort,
             stop=[self.stop] if isinstance(self.stop, str) else self.stop,
             max_output_tokens=self.max_completion_tokens or self.max_tokens,
         )
-
-
-def _called(call: object) -> ToolCall:
-    match call:
-        case {"id": str(call_id), "function": {"name": str(name), "arguments": str(arguments)}}:
-            return call_in(call_id, name, arguments)
-    raise InvalidInput("`tool_calls`: a call needs an `id`, and a `function` with a name and arguments")
 
 
 @router.post("/chat/completions", responses=STREAMED)
@@ -124,16 +106,16 @@ async def complete(body: ChatRequest, request: Request, server: Server, caller: 
             made = shape(Ids(server.runtime.clock, server.runtime.randomness).new("aside"))
             if body.stream:
                 return AsideStream(made, named.home, asked, agent)
-            answer = await constellation.ask_aside(agent, asked.conversation, asked.options, ignore)
+            answer = await constellation.ask_aside(agent, asked.conversation, asked.options)
             return made.completion(of_model(answer))
         pending = await begin(request, constellation, named, caller, asked, extras)
     made = shape(pending.turn_id)
     if body.stream:
-        return ChatStream(made, pending, str(request.base_url))
+        return ChatStream(made, pending)
     view = await ended(named.home, pending.turn_id, math.inf, after=pending.after if pending.is_new else None)
     assert view is not None  # patience has no end
     async with named.home.use() as constellation:
-        reply = await reply_of(constellation, pending, view, str(request.base_url))
+        reply = await reply_of(constellation, pending, view)
     headers = {"x-turn-id": view.id, "x-session-id": view.session_id or ""}
     return JSONResponse(made.completion(reply), headers=headers)
 
@@ -242,29 +224,27 @@ class ChunkStream(EventStream):
         return b"data: " + bytes(for_path(f"{OPENAI}/", of_error(error)).body) + b"\n\n" + DONE
 
 
-class ChatStream(ChunkStream):
+class ChatStream(ChunkStream, AnswerStream):
     """The chunks of a turn's answer."""
 
-    def __init__(self, shape: Shape, pending: PendingAnswer, base_url: str) -> None:
-        super().__init__(pending.named.home.use, after=pending.after, turn_id=pending.turn_id, is_new=pending.is_new)
+    def __init__(self, shape: Shape, pending: PendingAnswer) -> None:
+        super().__init__(pending)
         self.headers["x-turn-id"] = pending.turn_id
-        self._shape, self._pending, self._base_url = shape, pending, base_url
-        self._spoken = Spoken(pending)
+        self._shape = shape
 
     def encode(self, event: Event) -> bytes:
         """Return the chunk with what an event adds to the answer."""
-        piece = self._spoken.more(event)
-        self.is_over = event.name in RESTING and self._spoken.has_begun
+        piece = self.more(event)
         return self._shape.chunk({"content": piece}) if piece else b""
 
     async def last(self, constellation: Constellation) -> bytes:
         """Return the end of the answer, or why there is none."""
         try:
             view = await constellation.turn(self._pending.turn_id)
-            reply = await reply_of(constellation, self._pending, view, self._base_url)
+            reply = await reply_of(constellation, self._pending, view)
         except PatternError as error:
             return self.broken(error)
-        return self._shape.end(reply, self._spoken.text)
+        return self._shape.end(reply, self._text)
 
 
 class AsideStream(ChunkStream):
@@ -273,9 +253,9 @@ class AsideStream(ChunkStream):
     def __init__(self, shape: Shape, home: Access, asked: Asked, agent: Agent) -> None:
         super().__init__(home.use, after=0, is_new=True)
         self._shape, self._asked, self._agent = shape, asked, agent
-        self._end = b""
 
-    async def _send_coming(self, constellation: Constellation) -> None:
+    async def last(self, constellation: Constellation) -> bytes:
+        """Send all but the end of the answer, and return that, or why there is none."""
         said, asked = "", self._asked
 
         async def on_delta(delta: Delta) -> None:
@@ -286,14 +266,9 @@ class AsideStream(ChunkStream):
 
         try:
             answer = await constellation.ask_aside(self._agent, asked.conversation, asked.options, on_delta)
-            self._end = self._shape.end(of_model(answer), said)
+            return self._shape.end(of_model(answer), said)
         except PatternError as error:
-            self._end = self.broken(error)
+            return self.broken(error)
 
-    async def last(self, _constellation: Constellation) -> bytes:
-        """Return the end of the answer, or why there is none."""
-        return self._end
-
-
-async def ignore(_delta: Delta) -> None:
-    """Ignore a piece: the client waits for the whole answer."""
+    async def _send_coming(self, _constellation: Constellation) -> None:
+        """Send nothing: there are no events."""

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from pattern_core.approvals import ApprovalAnswer
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput, PatternError
-from pattern_core.events import Event
+from pattern_core.events import RESTING, Event
 from pattern_core.limits import KEY_CHARS_MAX
 from pattern_core.messages import Image, Text, ToolCall
 from pattern_core.turns.admission import DIGEST_BYTES, IncomingMessage, accepted_before
@@ -27,6 +27,7 @@ from pattern_db.journal import approvals
 from pattern_db.journal.usage import UsageSum, of_steps
 from pattern_server.accounts import Principal
 from pattern_server.http.routes.messages import IdempotencyKey
+from pattern_server.http.sse import EventStream
 from pattern_server.http.v1.asked import Asked
 from pattern_server.http.v1.models import NamedModel
 
@@ -72,6 +73,7 @@ class PendingAnswer:
 
     named: NamedModel
     turn_id: str
+    base_url: str
     after: int = 0
     is_new: bool = False
     after_step: int = 0
@@ -103,8 +105,9 @@ async def begin(
         InvalidInput: nothing new is asked, or a result is missing.
         PatternError: as `Constellation.submit`.
     """
+    pending = partial(PendingAnswer, named=named, base_url=str(request.base_url))
     if results := asked.results:
-        return await _continued(constellation, named, caller, results)
+        return pending(**await _continued(constellation, named, caller, results))
     words, clock = asked.words, constellation.runtime.clock
     body = blake2b(await request.body()).hexdigest()
     fingerprint = _digest(caller.sender, named.owner.id, request.url.path, body)
@@ -116,6 +119,7 @@ async def begin(
         idempotency_key=extras.idempotency_key,
         source=ORIGIN,
         source_metadata=asked.metadata,
+        session_id=extras.x_session_id,
         policy="enqueue",
         options=asked.options,
         fingerprint=fingerprint,
@@ -125,34 +129,38 @@ async def begin(
         since = iso(clock.now_ms() - int(REPEATED_WITHIN_S * 1000)) if is_repeated else None
         known = await constellation.database.read(accepted_before, incoming, named.owner.id, since)
         if known is not None:
-            return PendingAnswer(named=named, turn_id=known)
-    session_id = extras.x_session_id
-    if session_id is None:
-        by_beginning = partial(_session, constellation, named, caller, asked, extras.x_openwebui_chat_id)
-        session_id = await (follow or by_beginning)()
-    incoming, seen = replace(incoming, session_id=session_id), constellation.events.latest
+            return pending(turn_id=known)
+    if follow is not None:
+        incoming = replace(incoming, session_id=await follow())
+    elif extras.x_session_id is None:
+        incoming = await _placed(incoming, constellation, named, asked, extras.x_openwebui_chat_id)
+    seen = constellation.events.latest
     if named.is_group:
         ticket = await constellation.submit_to_group(named.owner.id, incoming)
     else:
         ticket = await constellation.submit(incoming)
-    if ticket.is_replay:
-        return PendingAnswer(named=named, turn_id=ticket.turn_id)
-    return PendingAnswer(named=named, turn_id=ticket.turn_id, after=seen, is_new=True)
+    return (
+        pending(turn_id=ticket.turn_id)
+        if ticket.is_replay
+        else pending(turn_id=ticket.turn_id, after=seen, is_new=True)
+    )
 
 
-async def _session(
-    constellation: Constellation, named: NamedModel, caller: Principal, asked: Asked, chat: str | None
-) -> str:
-    """Return the session of a conversation, by the front end's id of it (`chat`) or by its beginning; a new one for a
-    conversation without an answer.
+async def _placed(
+    incoming: IncomingMessage, constellation: Constellation, named: NamedModel, asked: Asked, chat: str | None
+) -> IncomingMessage:
+    """Return the message in the session of its conversation, by the front end's id of it (`chat`) or by its beginning;
+    in a new one for a conversation without an answer.
     """
     first = asked.answers[0] if asked.answers else len(asked.conversation)
     opening = [one.text for one in asked.conversation[:first]] if chat is None else ["chat", chat]
-    beginning, known = _digest(caller.sender, named.owner.id, *opening), None
+    beginning = _digest(incoming.sender, named.owner.id, *opening)
     if asked.answers or chat is not None:
         answer = asked.conversation[first].text if asked.answers else ""
-        known = await constellation.sessions.begun_as(beginning, answer)
-    return (known or await constellation.sessions.create(named.owner.id, origin=ORIGIN, beginning=beginning)).id
+        if (known := await constellation.sessions.begun_as(beginning, answer)) is not None:
+            return replace(incoming, session_id=known.id)
+    session = constellation.sessions.new(None, ORIGIN, beginning=beginning)
+    return replace(incoming, session_id=session.id, new_session=session)
 
 
 def _digest(*texts: str) -> bytes:
@@ -161,8 +169,9 @@ def _digest(*texts: str) -> bytes:
 
 async def _continued(
     constellation: Constellation, named: NamedModel, caller: Principal, results: Mapping[str, str]
-) -> PendingAnswer:
-    """Give a waiting turn the results of its client's calls; those that it has already are not given again.
+) -> dict[str, Any]:
+    """Give a waiting turn the results of its client's calls; those that it has already are not given again. Return the
+    fields of its answer.
 
     Raises:
         NotFound: there is no such call.
@@ -183,15 +192,11 @@ async def _continued(
             await constellation.approvals.decide(one.id, answer)
         elif one.status not in AGREED:
             raise Conflict(f"the call {one.id} was closed without a result ({one.status}); send a new message")
-    return PendingAnswer(
-        named=named,
-        turn_id=turn_id,
-        after=seen if view.status is TurnStatus.WAITING else 0,  # 0: the request is repeated
-        after_step=max(one.step or 0 for one in found),
-    )
+    after = seen if view.status is TurnStatus.WAITING else 0  # 0: the request is repeated
+    return {"turn_id": turn_id, "after": after, "after_step": max(one.step or 0 for one in found)}
 
 
-async def reply_of(constellation: Constellation, answer: PendingAnswer, view: TurnView, base_url: str) -> Reply:
+async def reply_of(constellation: Constellation, answer: PendingAnswer, view: TurnView) -> Reply:
     """Return the answer of a turn that has ended or waits, or that called tools of the client since. A turn that waits
     for a person says so, with a link.
 
@@ -211,7 +216,7 @@ async def reply_of(constellation: Constellation, answer: PendingAnswer, view: Tu
     said = [view.text or ""] if view.group_id else [row.content or "" for row in rows if row.role is Role.ASSISTANT]
     for one in asked if not step else ():
         if one not in clients and one.status is ApprovalStatus.PENDING:
-            link = f"{base_url}api/v1/constellations/{constellation.id}/approvals/{one.id}"
+            link = f"{answer.base_url}api/v1/constellations/{constellation.id}/approvals/{one.id}"
             what = f"{one.request.get('tool', one.kind)}: {one.request.get('reason', '')}"
             said.append(f"I wait for a person's approval of {what}\n`pattern approvals approve {one.id}`, or {link}")
     cut_off = next((row.finish_reason for row in reversed(rows) if row.role is Role.ASSISTANT), None)
@@ -239,28 +244,29 @@ def _between(rows: Sequence[StoredMessage], given: Collection[str], calls: Colle
     return rows[max(results, default=-1) + 1 : min(made, default=len(rows)) + 1]
 
 
-@dataclass(slots=True)
-class Spoken:
-    """The text of an answer, from the events of its turn. What was streamed of a discarded attempt stays."""
+class AnswerStream(EventStream):
+    """An answer as it arrives, from the events of its turn. What was streamed of a discarded attempt stays."""
 
-    answer: PendingAnswer
-    text: str = ""
-    has_begun: bool = False  # the events are those of this answer
-    _message: str = ""  # what was streamed of the message that is not complete
+    def __init__(self, pending: PendingAnswer) -> None:
+        super().__init__(pending.named.home.use, after=pending.after, turn_id=pending.turn_id, is_new=pending.is_new)
+        self._pending, self._text = pending, ""
+        self._has_begun = False  # the events are those of this answer
+        self._message = ""  # what was streamed of the message that is not complete
 
     def more(self, event: Event) -> str:
         """Return the text that an event adds."""
-        after_step = self.answer.after_step
+        after_step = self._pending.after_step
         if not after_step or (event.name == "step.started" and int(str(event.data["step"])) > after_step):
-            self.has_begun = True
-        if not self.has_begun or event.turn_id != self.answer.turn_id or self.answer.named.is_group:
+            self._has_begun = True
+        self.is_over = event.name in RESTING and self._has_begun
+        if not self._has_begun or event.turn_id != self._pending.turn_id or self._pending.named.is_group:
             return ""
         piece = ""
         match event.name:
             case "text.delta":
                 piece = str(event.data["text"])
                 self._message += piece
-                if self._message == piece and self.text:
+                if self._message == piece and self._text:
                     piece = f"\n\n{piece}"
             case "step.superseded":
                 self._message = ""
@@ -269,8 +275,8 @@ class Spoken:
                 piece = content.removeprefix(self._message)
                 if self._message and piece == content:  # it was stored without what was streamed of it
                     piece = ""
-                elif not self._message and self.text and piece:
+                elif not self._message and self._text and piece:
                     piece = f"\n\n{piece}"
                 self._message = ""
-        self.text += piece
+        self._text += piece
         return piece

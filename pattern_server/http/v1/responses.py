@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -18,19 +17,25 @@ from fastapi import Depends, Query, Request
 
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.events import RESTING, Event
-from pattern_core.messages import Message, Part, ToolResult
-from pattern_core.views import TurnView
+from pattern_core.events import Event
 from pattern_db.columns import unix_ms
 from pattern_db.enums import TurnStatus
 from pattern_server.accounts import Principal
 from pattern_server.http.errors import OPENAI
 from pattern_server.http.routes.messages import ended
 from pattern_server.http.routing import Access, Demand, MayChat, MayRead, Router, Server, ServerState
-from pattern_server.http.sse import EventStream
-from pattern_server.http.v1.asked import Asked, AskedRequest, Effort, call_in, parts_in, text_in
-from pattern_server.http.v1.chat import answering, ignore, of_model, sent
-from pattern_server.http.v1.exchange import STREAMED, Headers, PendingAnswer, Reply, Spoken, TurnFailed, begin, reply_of
+from pattern_server.http.v1.asked import Asked, AskedRequest, Effort
+from pattern_server.http.v1.chat import answering, of_model, sent
+from pattern_server.http.v1.exchange import (
+    STREAMED,
+    AnswerStream,
+    Headers,
+    PendingAnswer,
+    Reply,
+    TurnFailed,
+    begin,
+    reply_of,
+)
 from pattern_server.http.v1.models import NamedModel, resolve
 
 EVENTS_MAX = 1_000  # of a stream, for one event of a turn: numbers leave room for them
@@ -80,34 +85,11 @@ class ResponseRequest(AskedRequest):
             InvalidInput: an item, a tool or the format is not one that an agent can have.
         """
         given = [{"role": "user", "content": self.input}] if isinstance(self.input, str) else self.input
-        conversation: list[Message] = []
-        instructions, names = [self.instructions or ""], dict[str, str]()
-        for place, item in enumerate(given):
-            parts: tuple[Part, ...] = ()
-            match item:
-                case {"role": "system" | "developer", "content": content}:
-                    instructions.append(text_in(content))
-                    continue
-                case {"role": "user" | "assistant" as role, "content": content}:
-                    parts = parts_in(content)
-                case {"type": "function_call", "call_id": str(call_id), "name": str(name), "arguments": str(arguments)}:
-                    role, parts, names[call_id] = "assistant", (call_in(call_id, name, arguments),), name
-                case {"type": "function_call_output", "call_id": str(call_id), "output": output}:
-                    result = ToolResult(call_id=call_id, tool=names.get(call_id, ""), content=text_in(output))
-                    role, parts = "tool", (result,)
-                case {"type": "reasoning"}:
-                    continue  # the agent has it
-                case _:
-                    raise InvalidInput(
-                        f"`input[{place}]` must be a message, a call or a result, with all that belongs to it"
-                    )
-            if role == "assistant" and conversation and conversation[-1].role == role:
-                conversation[-1] = replace(conversation[-1], parts=(*conversation[-1].parts, *parts))
-            else:
-                conversation.append(Message(role=role, parts=parts))
+        if self.instructions:
+            given = [{"role": "system", "content": self.instructions}, *given]
         effort: Effort | None = (self.reasoning or {}).get("effort")
         form = (self.text or {}).get("format")
-        return self.asked(conversation, instructions, form, effort, max_output_tokens=self.max_output_tokens)
+        return self.asked("input", given, form, effort, max_output_tokens=self.max_output_tokens)
 
 
 @router.post("/responses", responses=STREAMED)
@@ -130,7 +112,7 @@ async def respond(body: ResponseRequest, request: Request, server: Server, calle
                     "`store`: what is not stored can be no stream, background or part of a conversation; send the whole"
                     " conversation in `input`, or leave `store` out"
                 )
-            answer = await constellation.ask_aside(agent, asked.conversation, asked.options, ignore)
+            answer = await constellation.ask_aside(agent, asked.conversation, asked.options)
             name, now = f"resp_{constellation.id.removeprefix('con_')}", server.runtime.clock.now_ms() // 1000
             made = {"created_at": now, "completed_at": now, "model": body.model, "conversation": None}
             return {**_NOTHING, **said, **made, **_answered(name, of_model(answer), "completed")}
@@ -142,10 +124,10 @@ async def respond(body: ResponseRequest, request: Request, server: Server, calle
         extras = extras.model_copy(update={"x_session_id": session_id})
         pending = await begin(request, constellation, named, caller, asked, extras, follow)
     if body.stream:
-        return ResponseStream(pending, said, str(request.base_url))
+        return ResponseStream(pending, said)
     if not body.background:
         await ended(named.home, pending.turn_id, math.inf)
-    return await _object(pending, said, str(request.base_url))
+    return await _object(pending, said)
 
 
 async def _continues(constellation: Constellation, named: NamedModel, asked: Asked, response_id: str) -> str | None:
@@ -184,13 +166,14 @@ def _parsed(response_id: str) -> tuple[str, str, int]:
     return f"con_{found[1]}", f"turn_{found[2]}", int(found[3] or 0)
 
 
-async def _found(server: ServerState, caller: Principal, response_id: str) -> PendingAnswer:
+async def _found(request: Request, caller: Principal, response_id: str) -> PendingAnswer:
     """Return a response of a constellation that the caller reaches.
 
     Raises:
         NotFound: there is none with this id, or it was deleted.
     """
     c, turn_id, step = _parsed(response_id)
+    server: ServerState = request.app.state.server
     home, row = Access(server, caller, c), await server.accounts.constellation_for(caller, c)
     async with home.use() as constellation:
         view = await constellation.turn(turn_id)
@@ -199,60 +182,54 @@ async def _found(server: ServerState, caller: Principal, response_id: str) -> Pe
         kind, owner_id = ("agent", view.agent_id) if view.group_id is None else ("group", view.group_id)
         owner = await (constellation.roster if view.group_id is None else constellation.groups).get(owner_id or "")
         named = NamedModel(home=home, owner=owner, model=f"{kind}:{row.name}/{owner.name}")
-    return PendingAnswer(named=named, turn_id=turn_id, after_step=step)
+    return PendingAnswer(named=named, turn_id=turn_id, base_url=str(request.base_url), after_step=step)
 
 
 @router.get("/responses/{response_id}")
 async def get_response(
     response_id: str,
     request: Request,
-    server: Server,
     caller: MayRead,
     stream: Annotated[bool, Query(description="Its events as a stream.")] = False,
     starting_after: Annotated[int, Query(description="Only events with larger sequence numbers.")] = -1,
 ) -> object:
     """Show a response as it is now, or with `stream` its events."""
-    pending = await _found(server, caller, response_id)
+    pending = await _found(request, caller, response_id)
     if stream:
-        return ResponseStream(pending, {}, str(request.base_url), starting_after)
-    return await _object(pending, {}, str(request.base_url))
+        return ResponseStream(pending, {}, starting_after)
+    return await _object(pending, {})
 
 
 @router.post("/responses/{response_id}/cancel")
-async def cancel_response(response_id: str, request: Request, server: Server, caller: MayChat) -> object:
+async def cancel_response(response_id: str, request: Request, caller: MayChat) -> object:
     """Cancel a response: its turn, if that has not ended; return the response."""
-    pending = await _found(server, caller, response_id)
+    pending = await _found(request, caller, response_id)
     async with pending.named.home.use() as constellation:
         if await constellation.cancel(pending.turn_id):
             await constellation.wait(pending.turn_id)
-    return await _object(pending, {}, str(request.base_url))
+    return await _object(pending, {})
 
 
 @router.delete("/responses/{response_id}")
-async def delete_response(response_id: str, server: Server, caller: MayDelete) -> object:
+async def delete_response(response_id: str, request: Request, caller: MayDelete) -> object:
     """Delete a response: cancel its turn, and take its messages out of the conversation and every search."""
-    pending = await _found(server, caller, response_id)
+    pending = await _found(request, caller, response_id)
     async with pending.named.home.use() as constellation:
         await constellation.discard(pending.turn_id)
     return {"id": response_id, "object": "response", "deleted": True}
 
 
-async def _object(pending: PendingAnswer, said: Mapping[str, Any], base_url: str) -> dict[str, Any]:
-    async with pending.named.home.use() as constellation:
-        return await _as_object(constellation, pending, await constellation.turn(pending.turn_id), said, base_url)
-
-
-async def _as_object(
-    constellation: Constellation, pending: PendingAnswer, view: TurnView, said: Mapping[str, Any], base_url: str
-) -> dict[str, Any]:
+async def _object(pending: PendingAnswer, said: Mapping[str, Any]) -> dict[str, Any]:
     """Return a response as it is now; `said` are fields of its request."""
-    c, t = constellation.id.removeprefix("con_"), view.id.removeprefix("turn_")
-    name = f"resp_{c}{t}_{pending.after_step}" if pending.after_step else f"resp_{c}{t}"
     reply, error = None, None
-    try:
-        reply = await reply_of(constellation, pending, view, base_url)
-    except TurnFailed as failed:
-        error = None if view.status is TurnStatus.CANCELLED else {"code": "server_error", "message": failed.message}
+    async with pending.named.home.use() as constellation:
+        view = await constellation.turn(pending.turn_id)
+        c, t = constellation.id.removeprefix("con_"), view.id.removeprefix("turn_")
+        try:
+            reply = await reply_of(constellation, pending, view)
+        except TurnFailed as failed:
+            error = None if view.status is TurnStatus.CANCELLED else {"code": "server_error", "message": failed.message}
+    name = f"resp_{c}{t}_{pending.after_step}" if pending.after_step else f"resp_{c}{t}"
     status = "failed" if error else _STATUS.get(view.status, "in_progress")
     if reply is not None and reply.calls:
         status = "completed"
@@ -317,28 +294,22 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-class ResponseStream(EventStream):
+class ResponseStream(AnswerStream):
     """The events of a response; those up to the number `after_number` are not sent again.
 
     The number of an event is made of that of the turn's event that it comes from, so it is the same in every stream.
     """
 
-    def __init__(
-        self, pending: PendingAnswer, said: Mapping[str, Any], base_url: str, after_number: int | None = None
-    ) -> None:
-        after, is_new = (pending.after, pending.is_new) if after_number is None else (0, False)
-        super().__init__(pending.named.home.use, after=after, turn_id=pending.turn_id, is_new=is_new)
-        self._pending, self._said, self._base_url = pending, said, base_url
-        self._after_number = -1 if after_number is None else after_number
-        self._spoken = Spoken(pending)
+    def __init__(self, pending: PendingAnswer, said: Mapping[str, Any], after_number: int = -1) -> None:
+        super().__init__(pending)
+        self._said, self._after_number = said, after_number
         self._number = 0
         self._step = 0  # number of the event with which the newest step began
         self._place: dict[str, Any] = {}  # of the text, once there is some
 
-    async def first(self, constellation: Constellation) -> bytes:
+    async def first(self, _constellation: Constellation) -> bytes:
         """Return the events that the response has begun."""
-        view = await constellation.turn(self._pending.turn_id)
-        made = await _as_object(constellation, self._pending, view, self._said, self._base_url)
+        made = await _object(self._pending, self._said)
         begun = {**made, "status": "in_progress", "completed_at": None, "output": [], "usage": None, "error": None}
         self._name = made["id"]
         return self._event("response.created", response=begun) + self._event("response.in_progress", response=begun)
@@ -352,10 +323,9 @@ class ResponseStream(EventStream):
     def encode(self, event: Event) -> bytes:
         """Return the events that an event of the turn stands for."""
         self._number = max(self._number, event.seq * EVENTS_MAX)
-        piece = self._spoken.more(event)
+        piece = self.more(event)
         if event.name == "step.started":
             self._step = self._number
-        self.is_over = event.name in RESTING and self._spoken.has_begun
         if not piece:
             return b""
         if event.name == "message" and self._step <= self._after_number:
@@ -374,10 +344,9 @@ class ResponseStream(EventStream):
             "response.content_part.added", **self._place, part=_text("")
         )
 
-    async def last(self, constellation: Constellation) -> bytes:
+    async def last(self, _constellation: Constellation) -> bytes:
         """Return the end of the message, the calls, and the response."""
-        view, pieces = await constellation.turn(self._pending.turn_id), list[bytes]()
-        made = await _as_object(constellation, self._pending, view, self._said, self._base_url)
+        made, pieces = await _object(self._pending, self._said), list[bytes]()
         for index, item in enumerate(made["output"]):
             if item["type"] == "message":
                 pieces += [self._opened(), *self._closed(item)]
@@ -397,8 +366,8 @@ class ResponseStream(EventStream):
 
     def _closed(self, item: Mapping[str, Any]) -> list[bytes]:
         [part], rest = item["content"], b""
-        if self._step > self._after_number and part["text"].startswith(self._spoken.text):
-            more = part["text"].removeprefix(self._spoken.text)
+        if self._step > self._after_number and part["text"].startswith(self._text):
+            more = part["text"].removeprefix(self._text)
             rest = self._event("response.output_text.delta", **self._place, delta=more, logprobs=[]) if more else b""
         text = {"text": part["text"], "logprobs": []}
         return [

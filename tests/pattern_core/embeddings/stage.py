@@ -15,6 +15,7 @@ from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import CODED, Purpose
 from pattern_core.embeddings.work import pieces_of
+from pattern_core.search.request import QueryVector
 from pattern_core.testing import StoppedClock
 from pattern_db import vectors
 from pattern_db.connection import fetch_all
@@ -77,9 +78,13 @@ class World(Texts):
         async with self.running(embedder) as queue:
             await settle(queue)
 
+    async def asked(self, queue: EmbeddingQueue, text: str) -> QueryVector:
+        """The vector of a question."""
+        return await queue.query_vector(text, embedding_indexes.live(self.db))
+
     async def near(self, queue: EmbeddingQueue, text: str, kind: SearchKind = SearchKind.MESSAGE) -> list[str]:
         """The id of the text whose meaning is nearest."""
-        found = await queue.query_vector(text)
+        found = await self.asked(queue, text)
         assert found.vector is not None, found.notice
         return [neighbour.ref for neighbour in vectors.nearest(self.db, kind, found.vector, None, 1)]
 

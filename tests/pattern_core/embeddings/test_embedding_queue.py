@@ -100,7 +100,7 @@ async def test_a_model_that_is_down_is_asked_again(world: World, autojump_clock:
         await trio.sleep(2)
         progress = await queue.progress()
         assert (progress.state, progress.reason, progress.done) == ("waiting", "the service is down", 0)
-        answer = await queue.query_vector("words")
+        answer = await world.asked(queue, "words")
         assert answer.vector is None
         assert answer.notice == "searched by words alone: the service is down"
         embedder.failure = None
@@ -127,7 +127,7 @@ async def test_vectors_of_a_wrong_length_are_never_stored(world: World, autojump
         assert progress.state == "waiting"
         assert "2 numbers instead of 64" in str(progress.reason)
         assert fetch_all(world.db, "SELECT count(*) FROM embeddings") == [(0,)]
-        answer = await queue.query_vector("words")
+        answer = await world.asked(queue, "words")
         assert answer.vector is None
         assert "2 numbers instead of 64" in str(answer.notice)
 
@@ -137,7 +137,7 @@ async def test_a_search_compares_the_words_that_the_model_codes(world: World, au
     world.say(2, "chess")
     async with world.running(CodingEmbedder()) as queue:
         await settle(queue)
-        answer = await queue.query_vector("kitten")
+        answer = await world.asked(queue, "kitten")
         assert (len(answer.vector or b""), answer.codes) == (256, b"kitt    ")
         assert fetch_all(world.db, "SELECT codes FROM embeddings ORDER BY ref") == [(b"kitt    ",), (b"ches    ",)]
         found = await search(world.database, SearchRequest(query="kitten"), queue)
@@ -148,11 +148,11 @@ async def test_partly_embedded_it_says_so(world: World, autojump_clock: MockCloc
     world.say_many(100)
     async with world.running(ScriptedEmbedder(delay_s=1)) as queue:
         await trio.sleep(5.5)
-        answer = await queue.query_vector("message 99")
+        answer = await world.asked(queue, "message 99")
         assert answer.vector is not None
         assert "of 100 texts so far" in str(answer.notice)
         await trio.sleep(60)
-        assert (await queue.query_vector("message 99")).notice is None
+        assert (await world.asked(queue, "message 99")).notice is None
 
 
 async def test_a_switch_answers_from_the_old_vectors_until_it_is_complete(
@@ -246,7 +246,7 @@ async def test_another_model_is_not_taken_over_by_itself(world: World, autojump_
     new = ScriptedEmbedder(delay_s=1, dimension=128, fingerprint=OTHER)
     await world.embed_all(ScriptedEmbedder())
     async with world.running(new) as queue:
-        before = await queue.query_vector("words")
+        before = await world.asked(queue, "words")
         assert before.vector is None
         assert "hashed-words (deterministic, 64 numbers), which is no longer available" in str(before.notice)
         assert "switch to the configured model with `pattern embeddings switch`" in str(before.notice)
@@ -257,11 +257,11 @@ async def test_another_model_is_not_taken_over_by_itself(world: World, autojump_
         assert "pattern embeddings switch" in str(progress.reason)
         assert texts_of(new) == []
         await queue.start_switch()
-        during = await queue.query_vector("words")
+        during = await world.asked(queue, "words")
         assert during.vector is None
         assert "when the switch to hashed-words is complete" in str(during.notice)
         await trio.sleep(60)
-        assert (await queue.query_vector("words")).notice is None
+        assert (await world.asked(queue, "words")).notice is None
 
 
 async def test_a_local_model_that_is_run_in_another_way_takes_over_by_itself(
@@ -288,10 +288,10 @@ async def test_an_old_index_says_what_it_does_not_know(world: World, autojump_cl
     old, new = ScriptedEmbedder(), ScriptedEmbedder(dimension=128, fingerprint=OTHER)
     await world.embed_all(old)
     async with world.running(new, old) as queue:
-        assert (await queue.query_vector("words")).notice is None
+        assert (await world.asked(queue, "words")).notice is None
         world.say(2, "more words")
         await settle(queue)
-        answer = await queue.query_vector("words")
+        answer = await world.asked(queue, "words")
         assert answer.vector is not None
         assert "1 of 2 texts" in str(answer.notice)
 

@@ -384,6 +384,30 @@ async def test_a_wait_of_unknown_length_ends_at_the_deadline(autojump_clock: Moc
         assert trio.current_time() == asked_at + 2
 
 
+async def test_a_flow_with_many_calls_leaves_a_place_for_each_that_called_lately(autojump_clock: MockClock) -> None:
+    one = gate(calls_max=4)
+
+    async def call(flow: str, takes_s: float) -> float:
+        began = trio.current_time()
+        number = await one.enter(flow=flow, tokens=1, deadline=math.inf)
+        waited_s = trio.current_time() - began
+        await trio.sleep(takes_s)
+        one.leave(number, says("x"))
+        return waited_s
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(40):
+            nursery.start_soon(call, "many", 10)
+        await trio.sleep(15)
+        assert one.figures()["running"] == 4, "all places, if no other flow calls"
+        assert await call("few", 1) == 5, "until one of the others ends"
+        await trio.sleep(10)
+        assert one.figures()["running"] == 3
+        assert await call("few", 1) == 0
+        await trio.sleep(70)
+        assert one.figures()["running"] == 4, "the other flow has not called for long"
+
+
 async def test_those_behind_learn_of_a_pause_too(autojump_clock: MockClock) -> None:
     one = gate(calls_max=1)
     running = await enter(one)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from pattern_core.search.request import QueryVector, check
 from pattern_db.database import Database
 from pattern_db.enums import Role, SearchKind
 from pattern_db.search import Row
+from pattern_db.tables.embedding_indexes import IndexRow
 from tests.pattern_core.memory.rig import ADA, BOB
 from tests.pattern_core.search.rig import Past, asked
 from tests.pattern_core.texts import DIMENSION
@@ -40,7 +41,7 @@ class Vectors:
     fingerprints: list[str] = field(default_factory=list)  # of the answers to come, then the one of `Texts.embed`
     dimensions: list[int] = field(default_factory=list)  # as well
 
-    async def query_vector(self, text: str) -> QueryVector:
+    async def query_vector(self, text: str, _live: Sequence[IndexRow]) -> QueryVector:
         fingerprint = self.fingerprints.pop(0) if self.fingerprints else "f"
         dimension = self.dimensions.pop(0) if self.dimensions else DIMENSION
         vector = None if self.notice else hashed_words(text, dimension)
@@ -236,12 +237,12 @@ async def test_who_is_asked_about_does_not_outweigh_what_is_asked(past: Past) ->
     past.embed(SearchKind.MESSAGE, meant, "boats Tim Amy")
     for query in ("Ruth boats", "Who is Ruth?"):
         request = SearchRequest(query=query, mode=Mode.MEANING)
-        whole = await query_vector(past.database, request, Vectors())
+        whole = await query_vector(past.database, request, Vectors(), [])
         is_blended = whole.vector != hashed_words(query, DIMENSION)
         assert whole.codes == (b"boats" if is_blended else query.encode()), "of the words that are no names"
         assert is_blended == (query == "Ruth boats")
         documents = SearchRequest(query=query, kinds=[SearchKind.ARCHIVAL])
-        alone = (await query_vector(past.database, documents, Vectors())).vector
+        alone = (await query_vector(past.database, documents, Vectors(), [])).vector
         assert alone == hashed_words(query, DIMENSION)
     result = await looked(past, "Ruth boats", Vectors(), mode=Mode.MEANING)
     assert result.hits[0].id == meant
@@ -328,32 +329,32 @@ def test_times_are_read_and_tools_left_out() -> None:
 
 def test_the_place_with_the_most_different_words_is_shown() -> None:
     text = "needle " + "filler " * 300 + "a needle in the haystack is here " + "filler " * 300
-    shown = snippet(text, stems_of(["needles", "haystack"]))
+    shown = snippet(text, stems_of(("needles", "haystack")))
     assert "needle in the haystack" in shown
     assert shown.startswith("…filler ")
     assert shown.endswith(" filler…")
-    shown = snippet("filler " * 300 + "the needle is here", stems_of(["needles"]))
+    shown = snippet("filler " * 300 + "the needle is here", stems_of(("needles",)))
     assert shown.endswith("the needle is here")
 
 
 def test_a_text_without_the_words_shows_its_beginning() -> None:
-    assert snippet("start " + "filler " * 300, stems_of(["needle"])).startswith("start filler")
+    assert snippet("start " + "filler " * 300, stems_of(("needle",))).startswith("start filler")
 
 
 @given(st.text(st.characters(exclude_characters="…"), max_size=600), st.lists(st.text(max_size=6), max_size=3))
 def test_it_is_short_and_of_the_text(text: str, words: list[str]) -> None:
-    shown = snippet(text, stems_of(words))
+    shown = snippet(text, stems_of(tuple(words)))
     assert len(shown) <= CHARS_MAX + 2
     assert shown.strip("…") in " ".join(text.split())
 
 
 def test_forms_of_a_word_are_found_where_it_begins() -> None:
-    assert holds("We went WALKING there", stems_of(["Walks"]))
-    assert not holds("the biking tour", stems_of(["king"]))
-    assert holds("昨日は東京タワーへ", stems_of(["タワー"])), "there are no blanks between words"
+    assert holds("We went WALKING there", stems_of(("Walks",)))
+    assert not holds("the biking tour", stems_of(("king",)))
+    assert holds("昨日は東京タワーへ", stems_of(("タワー",))), "there are no blanks between words"
     assert not holds("anything", ())
     text = "filler " * 100 + "İstanbul: the bazaar " + "filler " * 100
-    assert "bazaar" in snippet(text, stems_of(["bazaar"])), "a letter that is two in lower case moves nothing"
+    assert "bazaar" in snippet(text, stems_of(("bazaar",))), "a letter that is two in lower case moves nothing"
 
 
 ROW = Row(kind=SearchKind.BLOCK, row=1, ref="b", id="b", agent_id="a", content="", created_at="")
@@ -423,9 +424,6 @@ async def test_vectors_of_one_model_and_several_lengths_are_never_compared(past:
     past.embed(SearchKind.MESSAGE, said, "green tea")
     queries = Vectors(dimensions=[2 * DIMENSION])
     result = await looked(past, "green tea", queries, mode=Mode.MEANING)
-    assert ([hit.id for hit in result.hits], queries.dimensions) == ([said], [])
-    queries = Vectors(dimensions=[DIMENSION, 2 * DIMENSION])  # the second is that of the question without the name
-    result = await looked(past, "Ruth green tea", queries, mode=Mode.MEANING)
     assert ([hit.id for hit in result.hits], queries.dimensions) == ([said], [])
 
 

@@ -126,9 +126,9 @@ def test_who_asks_in_the_end_has_still_said_something() -> None:
 
 
 def test_the_speaker_stands_in_the_metadata_or_before_the_text() -> None:
-    assert speaker(row("hello", speaker="Ruth")) == "Ruth"
-    assert speaker(row("Tim Miller: hello")) == "Tim Miller"
-    assert speaker(row("at 10:30: hello")) == ""
+    assert speaker("Ruth", "hello") == "Ruth"
+    assert speaker(None, "Tim Miller: hello") == "Tim Miller"
+    assert speaker(None, "at 10:30: hello") == ""
 
 
 def test_what_a_filter_leaves_is_found_however_many_others_fit_better() -> None:

@@ -13,7 +13,7 @@ import trio.testing
 
 from pattern_core.agents import Agent
 from pattern_core.conversation.imports import PastMessage
-from pattern_core.errors import Conflict, IdempotencyMismatch, Overloaded, PatternError, Unavailable
+from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded, PatternError, Unavailable
 from pattern_core.limits import Limits
 from pattern_core.mcp_servers.servers import READY_WAIT_S, McpServers
 from pattern_core.models.model import ModelReply, ModelRequest
@@ -144,7 +144,7 @@ class HeldDatabase(Database):
 
 @asynccontextmanager
 async def warm(
-    *script: ModelReply, tools: Sequence[Tool] = (note,), limits: Limits | None = None
+    *script: ModelReply | Paced, tools: Sequence[Tool] = (note,), limits: Limits | None = None
 ) -> AsyncIterator[tuple[Running, HeldDatabase]]:
     """A constellation whose agent has had a turn and is at rest."""
     async with HeldDatabase.in_memory(template.in_memory(migrations_of("constellation"), now=START)) as database:
@@ -176,7 +176,7 @@ async def test_what_a_turn_costs_in_commits(
 ) -> None:
     async with warm(*script, says("done"), tools=[note, *Outside().tools]) as (world, database):
         assert (await world.say("go")).status == "completed"
-        assert database.commits == commits + 1  # an answer that arrives in pieces is stored in pieces
+        assert database.commits == commits  # no stream waits for the pieces of its answer, so they are not stored
 
 
 async def test_the_first_turn_of_a_session_starts_with_its_acceptance() -> None:
@@ -187,7 +187,32 @@ async def test_the_first_turn_of_a_session_starts_with_its_acceptance() -> None:
         turn = await world.wait(await world.submit("go", session_id=session.id))
         assert turn.status == "completed"
         # One more than without a session: the other conversation is hidden, so it is looked for before the prompt.
-        assert database.commits == 4
+        assert database.commits == 3
+
+
+async def test_a_new_session_is_created_with_its_first_message_or_not_at_all() -> None:
+    async with warm(says("done"), Paced(answer=says("late"), gate=trio.Event())) as (world, database):
+        sessions, ada = world.constellation.sessions, await world.constellation.roster.get("ada")
+
+        async def sent(content: str) -> str:
+            new = sessions.new(None, "test")
+            incoming = IncomingMessage(
+                agent_id="ada", content=content, sender=USER, session_id=new.id, new_session=new, policy="reject"
+            )
+            return (await world.constellation.submit(incoming)).turn_id
+
+        database.commits = 0
+        turn = await world.wait(await sent("go"))
+        assert (turn.status, database.commits) == ("completed", 3)
+        assert [one.id for one in await sessions.newest(ada.id, 9)] == [turn.session_id]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(admission, "SESSIONS_MAX", 1)
+            with pytest.raises(InvalidInput, match="at most 1 sessions"):
+                await sent("again")
+        await sent("busy with this")
+        with pytest.raises(Conflict, match="busy"):
+            await sent("again")
+        assert len(await sessions.newest(ada.id, 9)) == 2
 
 
 async def test_a_replay_and_a_busy_agent_take_the_other_way_and_lose_nothing() -> None:

@@ -13,7 +13,7 @@ from pattern_core.models.errors import ModelRefused
 from pattern_core.models.model import Delta, ToolSpec
 from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_core.turns.admission import TurnOptions
-from pattern_core.turns.aside import ask_aside
+from pattern_core.turns.aside import ask_aside, ignore
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
 from tests.support import Running, acting, rows
 
@@ -27,11 +27,11 @@ OPTIONS = TurnOptions(
 
 async def ask(world: Running, said: list[str] | None = None, talk: Sequence[Message] = TALK) -> str:
     async def on_delta(delta: Delta) -> None:
-        if said is not None:
-            said.append(delta.text)
+        assert said is not None
+        said.append(delta.text)
 
     agent = await world.constellation.roster.get("ada")
-    reply = await ask_aside(world.constellation._services, agent, talk, OPTIONS, on_delta)
+    reply = await ask_aside(world.constellation._services, agent, talk, OPTIONS, ignore if said is None else on_delta)
     return "".join(part.text for part in reply.parts if isinstance(part, Text))
 
 

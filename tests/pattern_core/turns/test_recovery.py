@@ -217,7 +217,7 @@ async def test_what_a_dead_process_had_streamed_stays_when_the_turn_is_given_up(
     """Also where a later attempt died before it said anything."""
     streams = Paced(answer=says("half a thought"), between_s=PATIENCE_S)
     silent = Paced(answer=says("late"), gate=trio.Event())
-    limits = Limits(turn=TurnLimits(resumes_max=1))
+    limits = Limits(turn=TurnLimits(resumes_max=1), delta_flush_s=0.0)
     async with in_memory() as database:
         async with running(
             provider=ScriptedProvider([streams], slice_chars=4), database=database, limits=limits

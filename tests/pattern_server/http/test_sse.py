@@ -18,7 +18,7 @@ from pattern_db.columns import iso
 from pattern_db.connection import open_connection
 from pattern_db.tables import users
 from pattern_server import accounts
-from pattern_server.http import REAUTHENTICATE, sse
+from pattern_server.http import REAUTHENTICATE, STREAM, sse
 from pattern_server.http.sse import EventStream, encode, place_of
 from tests.pattern_server.place import Place, client_of, read_events
 from tests.support import until
@@ -195,7 +195,7 @@ async def test_a_new_turn_may_end_before_its_stream_begins(place: Place) -> None
     turn_id = (await place.say("Hello")).json()["turn_id"]
     sent: list[Message] = []
     again = partial(place.parts.state.accounts.authenticate, place.parts.local_token)
-    scope = {"type": "http", "state": {REAUTHENTICATE: again}}
+    scope: dict[str, Any] = {"type": "http", "state": {REAUTHENTICATE: again}}
 
     async def receive() -> Message:
         raise AssertionError("a stream asks for nothing")
@@ -205,6 +205,8 @@ async def test_a_new_turn_may_end_before_its_stream_begins(place: Place) -> None
 
     with trio.fail_after(60):
         await EventStream(use, after=seen, turn_id=turn_id, is_new=True)(scope, receive, send)
+        assert not sent, "the framework returns first, else its frames would stay in memory"
+        await scope["state"][STREAM](send)
     frames = b"".join(message.get("body", b"") for message in sent).decode()
     names = re.findall(r"^event: (.+)$", frames, re.MULTILINE)
     assert (names[0], names[-1]) == ("turn.queued", "turn.completed")
