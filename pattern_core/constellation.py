@@ -190,7 +190,7 @@ class Constellation:
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
-        self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
+        self.roster = Roster(storage, self.memory, self.tools, limits, self.timers, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.stored)
         self.sessions = Sessions(storage, self._end)
         self.imports = HistoryImports(

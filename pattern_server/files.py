@@ -20,7 +20,7 @@ from pattern_db.errors import BackupInvalid, DatabaseError, DiskFull, RowNotFoun
 from pattern_db.files import DataDirLock
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import calendars, meta, outbox, schedules, tasks
+from pattern_db.tables import agents, calendars, meta, outbox, schedules, tasks
 
 DATABASE_NAME = backup.DATABASE_NAME
 UNFINISHED_NAME = "unfinished"  # next to a database that was closed while turns were open
@@ -195,6 +195,7 @@ def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | N
             # The original may still run: what it continues must not happen twice.
             turns.request_cancel_all(connection, "restored_as_a_copy")
             pause(connection)
+            agents.expect_rest(connection)  # no timers come with an archive
             outbox.pause_all(connection, "the constellation was restored from a backup")
 
 

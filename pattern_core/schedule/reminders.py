@@ -80,7 +80,7 @@ class Reminders:
             return []
 
         try:
-            agent, content = await self._roster.awake(row.agent_id), message_of(row, one)
+            agent, content = await self._roster.get(row.agent_id), message_of(row, one)
             send(self._accepting, agent, work, content=content, sender="system", source=SOURCE, about=about, note=note)
         except PatternError as error:  # such as an archived agent
             work.store(calendars.note_reminder, self._refused(one, error))
