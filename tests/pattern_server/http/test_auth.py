@@ -61,6 +61,8 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/webhooks": {"name": "pager", "url": "https://example.org/", "secret": "pager"},
     "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
     "POST /constellations/{c}/handoffs": {"content": "Look at the plan."},
+    "POST /constellations/{c}/assignments": {"description": "Read the report."},
+    "PATCH /constellations/{c}/assignments/{id}": {"status": "cancelled"},
     "POST /constellations/{c}/overview/notable": {"description": "We move in May."},
     "PUT /constellations/{c}/state/{key}": {"value": "ada"},
     "POST /constellations/{c}/tasks": {"title": "Pay the rent"},
