@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
+from os.path import exists
 from pathlib import Path
 
 import trio
@@ -157,8 +158,8 @@ class ConstellationFiles:
         return await trio.to_thread.run_sync(lambda: [name for name in constellation_ids if self._is_unfinished(name)])
 
     def _is_unfinished(self, constellation_id: str) -> bool:
-        folder = self.folder(constellation_id)
-        return (folder / UNFINISHED_NAME).exists() or (folder / f"{DATABASE_NAME}-wal").exists()
+        marks = (f"{self.folder(constellation_id)}/{name}" for name in (UNFINISHED_NAME, f"{DATABASE_NAME}-wal"))
+        return any(map(exists, marks))  # every start asks for each constellation: as paths, 10,000 take 0.1 s more
 
     async def vacuum(self, constellation_id: str) -> int:
         """Vacuum the database; return the number of freed bytes. It must not be open.
