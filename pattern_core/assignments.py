@@ -6,7 +6,7 @@ and the other's call changes nothing and says so.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from pattern_core.errors import InvalidInput
@@ -31,11 +31,9 @@ class Assignments:
     storage: Storage
     find_agent: Callable[[str], Awaitable[AgentRow]]
 
-    async def page(
-        self, limit: int, before: str | None = None, statuses: Sequence[AssignmentStatus] | None = None
-    ) -> list[Assignment]:
-        """Return assignments, newest first: before an id, with one of these statuses, if given."""
-        return await self.storage.database.read(assignments.page, limit, before=before, statuses=statuses)
+    async def page(self, limit: int, before: str | None = None) -> list[Assignment]:
+        """Return assignments, newest first; only those before an id, if given."""
+        return await self.storage.database.read(assignments.page, limit, before)
 
     async def add(
         self, description: str, priority: Priority, agent: str | None, *, author: str, work: UnitOfWork | None = None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 
-from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table
 from pattern_db.enums import AssignmentStatus, Priority
 from pattern_db.errors import RowConflict
@@ -36,16 +34,9 @@ _ASSIGNMENTS = Table(
 get = _ASSIGNMENTS.get
 
 
-def page(
-    connection: Connection, limit: int, *, before: str | None = None, statuses: Sequence[AssignmentStatus] | None = None
-) -> list[AssignmentRow]:
-    """Return assignments, newest first: before an id, with one of these statuses, if given."""
-    return _ASSIGNMENTS.select(
-        connection,
-        "WHERE (?1 IS NULL OR id < ?1) AND (?2 IS NULL OR status IN (SELECT value FROM json_each(?2)))"
-        " ORDER BY id DESC LIMIT ?3",
-        (before, to_json([*statuses]) if statuses else None, limit),
-    )
+def page(connection: Connection, limit: int, before: str | None = None) -> list[AssignmentRow]:
+    """Return assignments, newest first; only those before an id, if given."""
+    return _ASSIGNMENTS.select(connection, "WHERE ?1 IS NULL OR id < ?1 ORDER BY id DESC LIMIT ?2", (before, limit))
 
 
 def next_for(connection: Connection, agent_id: str, *, but: str = "") -> AssignmentRow | None:

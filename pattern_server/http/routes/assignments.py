@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query
-
 from pattern_core.assignments import Assignment
 from pattern_db.enums import AssignmentStatus, Priority
 from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
@@ -31,14 +29,9 @@ class AssignmentUpdateRequest(RequestModel):
 
 
 @router.get("", response_model=page_of(ASSIGNMENT))
-async def list_all(
-    home: ToRead,
-    paging: PagedTexts,
-    status: Annotated[list[AssignmentStatus] | None, Query(description="Only with this status; repeatable.")] = None,
-) -> object:
+async def list_all(home: ToRead, paging: PagedTexts) -> object:
     """List assignments, newest first; one without `assigned_to` is for the first agent that claims it."""
-    found = await home.constellation.assignments.page(paging.one_more, paging.after, status)
-    return paging.cut(found, lambda one: one.id)
+    return paging.cut(await home.constellation.assignments.page(paging.one_more, paging.after), lambda one: one.id)
 
 
 @router.post("", status_code=201, response_model=ASSIGNMENT)

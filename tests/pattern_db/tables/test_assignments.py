@@ -36,8 +36,7 @@ def test_the_next_one_is_the_agents_own_then_the_most_urgent_then_the_oldest(db:
         assignments.put(db, replace(found, assigned_to=ADA, status=WORKING, updated_at=LATER), found)
     assert order == ["3", "2", "1"]
     assert assignments.next_for(db, BOB) == rows[3] and assignments.next_for(db, BOB, but="4") is None
-    assert ids(assignments.page(db, 2, before="4")) == ["3", "2"]
-    assert ids(assignments.page(db, 9, statuses=[PENDING, DONE])) == ["4"]
+    assert ids(assignments.page(db, 2, "4")) == ["3", "2"]
     agents.delete(db, ADA)
     left = assignments.next_for(db, BOB, but="4")
     assert left is not None and (left.id, left.assigned_to, left.status) == ("2", None, WORKING)
