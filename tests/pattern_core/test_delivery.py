@@ -169,7 +169,7 @@ def test_what_needs_an_answer_follows_from_who_waits() -> None:
     ("sender", "trust", "outcome"),
     [
         (USER, "agent", "noted the price"),
-        ("conversant:mia", "conversant", "Not run: it may be called only for a agent, not for a conversant."),
+        ("conversant:mia", "conversant", "Not run: it needs the trust level agent, and this turn has conversant."),
     ],
 )
 async def test_whom_a_question_is_for_is_known_from_its_rows_after_a_restart(
