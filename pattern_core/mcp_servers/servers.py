@@ -251,7 +251,7 @@ class McpServers:
 
     def pending(self, enabled: Sequence[str]) -> list[McpServer]:
         """Return the servers that an agent with these names uses and that have not said yet what they offer."""
-        used = {server_of(name) for name in enabled} if self.by_name else ()
+        used = {server_of(name) for name in enabled}
         return [server for name, server in self.by_name.items() if name in used and server.tools is None]
 
     async def ready(self, enabled: Sequence[str]) -> None:

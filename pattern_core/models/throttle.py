@@ -164,15 +164,11 @@ class Health:
             return self._open_until
         return math.inf if state == "half_open" and running > self._opened_after else -math.inf
 
-    def answered(self) -> None:
-        """Record that the vendor responded, even with a refusal."""
+    def answered(self, *, is_refusal: bool = False) -> None:
+        """Note that the vendor responded: with a complete answer, or a refusal."""
         self.failures = 0
         self._pause_s = PAUSE_S
-
-    def succeeded(self) -> None:
-        """Note a complete answer."""
-        self.answered()
-        if self.allowed < self.most:
+        if self.allowed < self.most and not is_refusal:
             self._successes += 1
             if self._successes >= SUCCESSES_PER_STEP:
                 self._successes = 0
@@ -333,7 +329,7 @@ class Gate:
             case ModelReply():
                 if self._is_metered and not outcome.usage.is_estimate:
                     self.tokens.settle(number, held, outcome.usage.input_tokens + outcome.usage.output_tokens, now)
-                self._health.succeeded()
+                self._health.answered()
             case errors.ModelError():
                 self._failed(number, outcome, now, pause_s)
         if self._queue.flows:
@@ -347,7 +343,7 @@ class Gate:
             self._paused_until = max(self._paused_until, now + pause_s)
             is_outage = error.status == 503  # what proxies say for a server that is down
         if not is_outage:
-            self._health.answered()
+            self._health.answered(is_refusal=True)
         elif error.details.get("deadline") is not True:  # the turn's own deadline is not a failure of the vendor
             self._failures += 1
             self._health.failed(number, now)

@@ -99,9 +99,9 @@ SeenBlock = tuple[Kind | None, BlockRow]
 class Offered:
     """What the turn's step decides of its prompt: tools, their rules in words, how to answer, the model's window.
 
-    An answer may take `output_max` tokens, unless the agent's `settings` say another number. `force_tool` is the tool
-    that must be called, "*" any of them. `instructions` are those of the request, besides the agent's own; `notes` are
-    what the model is to be reminded of at the prompt's end.
+    An answer may take `output_max` tokens. `force_tool` is the tool that must be called, "*" any of them.
+    `instructions` are those of the request, besides the agent's own; `notes` are what the model is to be reminded of at
+    the prompt's end.
     """
 
     tools: Sequence[ToolSpec]
@@ -374,11 +374,7 @@ def hash_prefix(texts: Sequence[str], tools: Sequence[ToolSpec]) -> bytes:
 
 def history_room(stable: Stable, offered: Offered, ratio: float) -> int:
     """Return how many tokens a conversation may have, besides the part before it and the longest answer."""
-    return int((offered.window - _output_max(offered)) / ratio) - stable.tokens
-
-
-def _output_max(offered: Offered) -> int:
-    return offered.settings.max_output_tokens or offered.output_max
+    return int((offered.window - offered.output_max) / ratio) - stable.tokens
 
 
 def build_prompt(
@@ -412,7 +408,7 @@ def build_prompt(
         memory=stable.memory,
         messages=messages,
         tools=offered.tools,
-        max_output_tokens=_output_max(offered),
+        max_output_tokens=offered.output_max,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         stop=sampling.stop,

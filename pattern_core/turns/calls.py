@@ -447,7 +447,7 @@ class TurnCalls:
         result = await _within(timeout_s, tool.call, context, planned.arguments)
         if result is None:
             return FinishedCall(row=row, status="timeout", content=_timeout_text(row, timeout_s))
-        note = edited_note(planned.answered, row)
+        note = "" if planned.answered is None else edited_note(planned.answered, row)
         if isinstance(result, outcome.Value):
             content = to_text(result.value)
             if len(content) > (limit := limits.tool_result_chars_max):

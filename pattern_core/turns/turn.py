@@ -135,7 +135,7 @@ class Turn:
         self.bounds = self.settings.limits.over(services.models.limits(agent.model_provider))
         self.record.children_max = self.settings.limits.children
         self.judge.detectors = self.settings.detectors
-        if starting := services.mcp.pending(agent.enabled_tools):
+        if services.mcp.by_name and (starting := services.mcp.pending(agent.enabled_tools)):
             # Tools of MCP servers may not be listed yet; the prompt says which are missing.
             await self.record.publish("mcp.starting", {"servers": [server.name for server in starting]})
             await services.mcp.ready(agent.enabled_tools)
@@ -528,7 +528,8 @@ class DeltaWriter:
 def room_of(known: ModelFacts, settings: AgentSettings, services: TurnServices) -> tuple[int, int]:
     """Return the window for an agent's prompts and answers, and the longest answer, in tokens."""
     window = min(settings.context_window, known.window)
-    return window, min(services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1))
+    bounds = services.limits.turn.output_tokens_max, known.output_max, max(window // OUTPUT_SHARE, 1)
+    return window, settings.max_output_tokens or min(bounds)
 
 
 async def window_trouble(services: TurnServices, agent: Agent) -> str | None:

@@ -146,7 +146,7 @@ class Border:
     async def _serve(self, scope: Scope, exchange: HttpExchange, address: str) -> None:
         config, path = self._server.config, scope["path"]
         headers = dict(scope["headers"])
-        public = {f"of {address} without a token": config.http.public_requests_per_address_max}
+        bounds = {f"of {address} without a token": config.http.public_requests_per_address_max}
         principal = None
         try:
             check_host(headers.get(b"host", b""), (config.host, *config.allowed_hosts))
@@ -155,19 +155,22 @@ class Border:
                 principal = await self._authenticate(scope, credentials_of(headers))
         except (Misdirected, PermissionDenied, Unauthorized) as error:
             self._rates.use_address(address)
-            with self._counted(public):
+            with self._counted(bounds):
                 await exchange.refuse(of_error(error))
             return
         if principal is None:
             self._rates.use_address(address)
-            with self._counted(public):
-                await self._answer(scope, exchange)
-            return
-        named = _OF_CONSTELLATION.match(path)
-        self._rates.use_token(principal, named and self._server.constellations.known_as(principal, named[1]))
-        own = f"with the token {principal.token_id or principal.username}"
-        with self._counted({own: config.http.requests_per_token_max, "with a token": config.http.requests_max}):
-            await self._answer(scope, exchange)
+        else:
+            named = _OF_CONSTELLATION.match(path)
+            self._rates.use_token(principal, named and self._server.constellations.known_as(principal, named[1]))
+            own = f"with the token {principal.token_id or principal.username}"
+            bounds = {own: config.http.requests_per_token_max, "with a token": config.http.requests_max}
+        with self._counted(bounds):
+            if scope["app"].unloaded and path.startswith((API, "/mcp/", f"{OPENAI}/")):
+                await trio.to_thread.run_sync(scope["app"].load, scope)
+            longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
+            await exchange.read_body(max(config.body_bytes_max, longer))
+            await self._app(scope, exchange.receive, exchange.send)
 
     async def _authenticate(self, scope: Scope, authorization: bytes) -> Principal:
         kind, _, secret = authorization.partition(b" ")
@@ -184,13 +187,6 @@ class Border:
         if keep := scope["state"].get(KEEP):
             keep()
         return principal
-
-    async def _answer(self, scope: Scope, exchange: HttpExchange) -> None:
-        if scope["app"].unloaded and scope["path"].startswith((API, "/mcp/", f"{OPENAI}/")):
-            await trio.to_thread.run_sync(scope["app"].load, scope)
-        longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(scope["path"])), 0)
-        await exchange.read_body(max(self._server.config.body_bytes_max, longer))
-        await self._app(scope, exchange.receive, exchange.send)
 
     @contextmanager
     def _counted(self, bounds: Mapping[str, int]) -> Iterator[None]:
@@ -347,21 +343,19 @@ class HttpExchange:
             if self.patience is not None:
                 self.patience.deadline = math.inf
             added = [(b"x-request-id", self._request_id.encode()), (b"x-content-type-options", b"nosniff")]
-            self._head = {**message, "headers": [*message["headers"], *added]}
+            begun = {**message, "headers": [*message["headers"], *added]}
             if self.status == HTTPStatus.SWITCHING_PROTOCOLS:
-                await self._send_head()
+                await self._send(begun)
+            else:
+                self._head = begun
             return
-        if self._head is not None:
-            if not message.get("more_body", False):
-                message = await self._compressed(self._head, message)
-            await self._send_head()
-        self.size += len(message.get("body", b""))
-        await self._send(message)
-
-    async def _send_head(self) -> None:
         head, self._head = self._head, None
         if head is not None:
+            if not message.get("more_body", False):
+                message = await self._compressed(head, message)
             await self._send(head)
+        self.size += len(message.get("body", b""))
+        await self._send(message)
 
     async def _compressed(self, head: Message, message: Message) -> Message:
         """Return a body that is sent whole, compressed if the client accepts that; streams pass as they come.

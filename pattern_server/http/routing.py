@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 API = "/api/v1"
 # Routes of the API that need no token, because they are there to get one: their paths, and those that these match.
 SIGN_IN = re.compile(rf"{API}/auth/(login|refresh|providers|[^/]+/(start|callback))")
+_JSON = re.compile(r"\s*application/(?:[^;]*\+)?json\s*(?:;.*)?", re.IGNORECASE)  # content types
 OwnerInPath = Annotated[
     str, Path(description="Id or name of an agent or a group; `_constellation_` for what all agents see.")
 ]
@@ -300,7 +301,8 @@ class ApiRoute(APIRoute):
             if request.scope["query_string"]:
                 self._check_query(request)
             strict = StrictRequest(request.scope, request.receive)
-            if self.body_field is not None and not _is_json(request) and await strict.body():
+            is_json = _JSON.fullmatch(request.headers.get("content-type", "")) is not None
+            if self.body_field is not None and not is_json and await strict.body():
                 raise UnsupportedMediaType(
                     "the body is not declared as JSON; send it with the header `Content-Type: application/json`"
                 )
@@ -328,11 +330,6 @@ class ApiRoute(APIRoute):
                 f"this request has no query parameter {unknown[0]!r}; {known}",
                 errors=[{"field": f"query.{name}", "message": "Unknown parameter"} for name in unknown],
             )
-
-
-def _is_json(request: Request) -> bool:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 class Router(APIRouter):

@@ -127,7 +127,7 @@ def test_an_answer_between_failures_begins_the_count_again() -> None:
     for number in range(1, 3 * FAILURES_MAX):
         health.failed(number, 0)
         if number % 2:
-            health.succeeded()
+            health.answered()
     assert health.state(0) == "closed"
 
 
@@ -142,7 +142,7 @@ def test_each_failed_probe_doubles_the_pause_up_to_a_bound() -> None:
         now = health.ready_at(now, number)
     assert pauses[:3] == [2 * PAUSE_S, 4 * PAUSE_S, 8 * PAUSE_S]
     assert pauses[-1] == PAUSE_S_MAX
-    health.answered()
+    health.answered(is_refusal=True)
     for number in range(110, 110 + FAILURES_MAX):
         health.failed(number, now)
     assert health.ready_at(now, 0) == now + PAUSE_S, "success forgets the long pauses"
@@ -164,11 +164,11 @@ def test_overload_halves_once_per_burst_and_answers_in_a_row_add_one() -> None:
         health.overloaded(number)
         assert health.allowed == 8
     for _ in range(SUCCESSES_PER_STEP - 1):
-        health.succeeded()
+        health.answered()
     health.newest = 9
     health.overloaded(5)  # of the same burst, but it begins the count again
     for allowed in (*[8] * (SUCCESSES_PER_STEP - 1), *[9] * SUCCESSES_PER_STEP, 10):
-        health.succeeded()
+        health.answered()
         assert health.allowed == allowed
     health.overloaded(6)
     assert health.allowed == 5
@@ -177,7 +177,7 @@ def test_overload_halves_once_per_burst_and_answers_in_a_row_add_one() -> None:
 def test_concurrency_stays_within_its_bounds() -> None:
     health = Health(2)
     for _ in range(2 * SUCCESSES_PER_STEP):
-        health.succeeded()
+        health.answered()
     assert health.allowed == 2
     for health.newest in range(1, 4):
         health.overloaded(health.newest)

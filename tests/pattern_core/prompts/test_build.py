@@ -163,10 +163,8 @@ def test_what_an_earlier_note_shows_is_not_repeated_and_extras_leave_before_a_me
 
 
 def test_how_to_answer_is_passed_on() -> None:
-    settings = AgentSettings(
-        max_output_tokens=5, top_p=0.9, stop=("END",), reasoning_effort="low", response_schema={"type": "object"}
-    )
-    request = built(settings=settings, force_tool="*").request
+    settings = AgentSettings(top_p=0.9, stop=("END",), reasoning_effort="low", response_schema={"type": "object"})
+    request = built(settings=settings, force_tool="*", output_max=5).request
     assert request.max_output_tokens == 5
     assert (request.top_p, request.stop, request.reasoning_effort) == (0.9, ("END",), "low")
     assert (request.response_schema, request.force_tool, request.temperature) == ({"type": "object"}, "*", None)
