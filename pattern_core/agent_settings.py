@@ -1,6 +1,6 @@
 """An agent's `config`: checked once when it is written, read as one value afterwards.
 
-    {"message_policy": "steer", "on_doubt": "ask_human", "context_window": 32000,
+    {"message_policy": "steer", "on_doubt": "ask_human", "hibernate_after_s": 86400, "context_window": 32000,
      "max_output_tokens": 2000, "temperature": 0.7, "top_p": 0.9, "stop": ["END"], "reasoning_effort": "low",
      "response_schema": {"type": "object", …},
      "context": {"extra_tokens": 1200, "shares": {"pinned": 40, "recalled": 25}, "show": {"activity": false}, …},
@@ -147,6 +147,8 @@ class AgentSettings:
     response_schema: dict[str, Any] | None = None  # JSON Schema that answers must follow
     message_policy: MessagePolicy = "enqueue"  # what happens to a message while the agent is busy
     on_doubt: OnDoubt = "tell_model"  # what happens to an unsafe tool call with an unknown outcome
+    # seconds without work after which it hibernates, until there is something to do; default: never
+    hibernate_after_s: Annotated[float, Field(ge=60, le=366 * 86_400)] | None = None
     # tokens of prompt and answer; at most the model's window
     context_window: Annotated[int, Field(ge=1_000, le=WINDOW_MAX)] = WINDOW_MAX
     context: Annotated[ContextSettings, BeforeValidator(without_null)] = field(default_factory=ContextSettings)

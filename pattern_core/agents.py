@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, fields, replace
 import trio
 
 from pattern_core.agent_settings import settings_of
-from pattern_core.errors import Conflict, InvalidInput, NotFound, VersionMismatch
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, VersionMismatch
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, NewBlock
 from pattern_core.memory.store import MemoryStore
 from pattern_core.rules.ruleset import RuleSet
+from pattern_core.timers import Timers
 from pattern_core.tools.registry import AUTO, PROFILES, ToolRegistry
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
@@ -23,8 +24,9 @@ from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import RowNotFound
-from pattern_db.tables import agents
-from pattern_db.tables.agents import AgentRow
+from pattern_db.tables import agents, timers
+from pattern_db.tables.agents import HIBERNATION, AgentRow
+from pattern_db.tables.timers import TimerRow
 
 NAME_CHARS_MAX = 100
 
@@ -69,6 +71,7 @@ class Roster:
         memory: MemoryStore,
         tools: ToolRegistry,
         limits: Limits,
+        timers: Timers,
         *,
         on_rename: Callable[[str, str | None], None],
     ) -> None:
@@ -77,6 +80,8 @@ class Roster:
         self._memory = memory
         self._tools = tools
         self._limits = limits
+        self._timers = timers
+        timers.on_due(HIBERNATION, self._look)
         self._on_rename = on_rename
         self._known: dict[str, Agent] = {}
         self._ids_by_name: dict[str, str] = {}  # of agents that were looked up by name
@@ -105,7 +110,7 @@ class Roster:
         return agent
 
     async def awake(self, agent_id: str) -> Agent:
-        """Return the agent for which there is something to do; one that is hibernated becomes active.
+        """Return an agent that begins to work: one that is hibernated becomes active.
 
         Raises:
             NotFound: there is none.
@@ -148,6 +153,7 @@ class Roster:
         work.event("agent.created", {"agent_id": agent.id, "name": agent.name})
         for block in DEFAULT_MEMORY if spec.memory is None else spec.memory:
             await self._memory.create(agent.id, block, by=Attribution(author=author), work=work)
+        work.when_settled(lambda _committed: self._timers.changed())
         await self._storage.commit(work)
         return agent
 
@@ -175,9 +181,11 @@ class Roster:
                 raise VersionMismatch(f"the agent {agent.name!r} was changed by another request; read it again")
             changed = replace(agent, **changes, updated_at=self._storage.now())  # type: ignore[arg-type]  # checked by name above, by type at the border
             self._check(changed, changes)
+            changed = replace(changed, status=AgentStatus(changed.status))
             work = UnitOfWork()
             work.store(_store, changed)
             work.event("agent.changed", {"agent_id": agent.id, "fields": sorted(changes)})
+            work.when_settled(lambda _committed: self._timers.changed())
             await self._storage.commit(work)
             self._known[agent.id] = changed
             self._ids_by_name.pop(agent.name, None)
@@ -204,6 +212,16 @@ class Roster:
             self._ids_by_name.pop(agent.name, None)
         self._on_rename(agent.id, None)
         return agent
+
+    async def _look(self, timer: TimerRow, work: UnitOfWork) -> None:
+        """Hibernate an agent that has been idle for as long as its config says, or look again when it may have been."""
+        now = self._storage.now()
+        rests_at = await self._storage.database.read(agents.rests_at, timer.ref, now)
+        if rests_at is not None and rests_at > now:
+            work.store(timers.put, TimerRow(HIBERNATION, timer.ref, rests_at))
+        elif rests_at is not None:
+            with suppress(PatternError):  # deleted in this moment, or nothing that could be stored again
+                await self.update(timer.ref, {"status": AgentStatus.HIBERNATED})
 
     def _check(self, agent: Agent, changed: Collection[str]) -> None:
         """Refuse an agent with invalid fields; unchanged ones may hold values that are no longer known."""
@@ -240,3 +258,4 @@ def _store(connection: Connection, agent: Agent, *, agents_max: int | None = Non
         raise InvalidInput(
             f"a constellation has at most {agents_max} agents; delete one, or create another constellation"
         )
+    agents.expect_rest(connection, agent.id)

@@ -14,6 +14,7 @@ from pattern_core import halt
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approvals
 from pattern_core.archive.entries import Archive
+from pattern_core.assignments import Assignments
 from pattern_core.budgets.budget import KnownBudgets
 from pattern_core.budgets.usage import Budgets
 from pattern_core.calendars import Calendar
@@ -190,7 +191,7 @@ class Constellation:
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
         self.folders = Folders(storage, on_change=self.embeddings.wake)
-        self.roster = Roster(storage, self.memory, self.tools, limits, on_rename=self._renamed)
+        self.roster = Roster(storage, self.memory, self.tools, limits, self.timers, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.stored)
         self.sessions = Sessions(storage, self._end)
         self.imports = HistoryImports(
@@ -204,8 +205,7 @@ class Constellation:
             forget=self._forget,
         )
         self._wire_coordination(storage)
-        self.sharing = Sharing(self.memory.blocks)
-        self.revisions = Revisions(self.memory.blocks)
+        self.sharing, self.revisions = Sharing(self.memory.blocks), Revisions(self.memory.blocks)
         self.halt = Halt(storage, current=opened.halt, log=runtime.tools.halts_log)
         web, shell = runtime.tools.web, runtime.tools.shell
         self._toolbox = Toolbox(
@@ -219,6 +219,7 @@ class Constellation:
             halt=self.halt,
             state=self.state,
             handoffs=self.handoffs,
+            assignments=self.assignments,
             record=self.overview.record,
             web=None if web is None else Web(web, clock=clock),
             shell=None if shell is None else Shell(settings=shell, clock=clock, ids=storage.ids),
@@ -229,6 +230,7 @@ class Constellation:
         """Make what agents and people share, what acts by itself, and what is delivered later."""
         self.state = SharedState(storage)
         self.handoffs = Handoffs(storage, self.roster.get)
+        self.assignments = Assignments(storage, self.roster.get)
         self.overview = Overview(storage, self._journal, self.compaction, self.timers)
         self.roster.on_hibernation = partial(self.overview.rested, after_s=0)
         self.outbox = Outbox(storage)

@@ -198,6 +198,15 @@ class TaskStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class AssignmentStatus(StrEnum):
+    """How far an assignment is; one that is in progress has an agent that works on it."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
 class Priority(StrEnum):
     """How urgent something is, ascending; columns hold the place in this list, from 0."""
 

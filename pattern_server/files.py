@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
+from os.path import exists
 from pathlib import Path
 
 import trio
@@ -20,7 +21,7 @@ from pattern_db.errors import BackupInvalid, DatabaseError, DiskFull, RowNotFoun
 from pattern_db.files import DataDirLock
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import calendars, meta, outbox, schedules, tasks
+from pattern_db.tables import agents, calendars, meta, outbox, schedules, tasks
 
 DATABASE_NAME = backup.DATABASE_NAME
 UNFINISHED_NAME = "unfinished"  # next to a database that was closed while turns were open
@@ -157,8 +158,8 @@ class ConstellationFiles:
         return await trio.to_thread.run_sync(lambda: [name for name in constellation_ids if self._is_unfinished(name)])
 
     def _is_unfinished(self, constellation_id: str) -> bool:
-        folder = self.folder(constellation_id)
-        return (folder / UNFINISHED_NAME).exists() or (folder / f"{DATABASE_NAME}-wal").exists()
+        marks = (f"{self.folder(constellation_id)}/{name}" for name in (UNFINISHED_NAME, f"{DATABASE_NAME}-wal"))
+        return any(map(exists, marks))  # every start asks for each constellation: as paths, 10,000 take 0.1 s more
 
     async def vacuum(self, constellation_id: str) -> int:
         """Vacuum the database; return the number of freed bytes. It must not be open.
@@ -195,6 +196,7 @@ def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | N
             # The original may still run: what it continues must not happen twice.
             turns.request_cancel_all(connection, "restored_as_a_copy")
             pause(connection)
+            agents.expect_rest(connection)  # no timers come with an archive
             outbox.pause_all(connection, "the constellation was restored from a backup")
 
 

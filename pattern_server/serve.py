@@ -147,8 +147,9 @@ async def serve(
                 _log.info("ready", {"url": url, "data_dir": str(config.data_dir), "seconds": seconds})
                 on_ready(ready)
                 task_status.started(ready)
-                beside.start_soon(partial(trio.to_thread.run_sync, _load, app))  # before the first request, if it can
-                for task in (_report_life, partial(_go_on, parts), partial(_wake_due, parts), parts.state.backups.run):
+                load = partial(beside.start_soon, partial(trio.to_thread.run_sync, _load, app))
+                go_on = partial(_go_on, parts, load)
+                for task in (_report_life, go_on, partial(_wake_due, parts), parts.state.backups.run):
                     beside.start_soon(task)
                 await shutdown.wait()
                 _log.info("stopping")
@@ -389,8 +390,10 @@ def _load(app: Application) -> None:
     gc.freeze()
 
 
-async def _go_on(parts: Assembled) -> None:
-    """Wake the constellations that had turns open when the last server ended, a few at once."""
+async def _go_on(parts: Assembled, load: Callable[[], None]) -> None:
+    """Wake the constellations that had turns open when the last server ended, a few at once. `load` is called when they
+    are found, and has the API loaded before the first request, if it can: both at once would take longer.
+    """
     registered = [row.id for row in await parts.state.accounts.database.read(constellations.list_all)]
     limiter = trio.CapacityLimiter(WAKES_AT_ONCE)
 
@@ -404,8 +407,10 @@ async def _go_on(parts: Assembled) -> None:
                     "cannot resume unfinished turns", {"constellation": constellation_id, "reason": error.message}
                 )
 
+    unfinished = await parts.files.unfinished(registered)
+    load()
     async with trio.open_nursery() as nursery:
-        for constellation_id in await parts.files.unfinished(registered):
+        for constellation_id in unfinished:
             nursery.start_soon(wake, constellation_id)
     parts.state.pending.discard(RESUMING)
 

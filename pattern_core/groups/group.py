@@ -18,7 +18,6 @@ from pattern_core.untrusted import check_plain
 from pattern_core.validation import names_in, read, without_null
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
-from pattern_db.enums import AgentStatus
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import groups
 from pattern_db.tables.groups import GroupRow, Member
@@ -138,8 +137,7 @@ class Groups:
             agent = await self._roster.get(one.agent_id)
             if agent.id in found:
                 raise InvalidInput(f"{agent.name} is named twice; an agent is a member once")
-            is_active = agent.status is AgentStatus.ACTIVE
-            found[agent.id] = Member(agent.id, agent.name, one.role, one.domain, one.capabilities, is_active)
+            found[agent.id] = Member(agent.id, agent.name, one.role, one.domain, one.capabilities, agent.takes_part)
         return [*found.values()]
 
     async def _store(self, group: Group, store: Callable[[Connection, GroupRow], None], event: str) -> Group:

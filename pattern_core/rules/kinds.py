@@ -415,7 +415,7 @@ class RequiresTrust(ToolRule):
         """Refuse in a turn for anyone else."""
         if moment.trust in self.levels:
             return None
-        return self.refuse(f"it may be called only for a {' or '.join(self.levels)}, not for a {moment.trust}.")
+        return self.refuse(f"it needs the trust level {' or '.join(self.levels)}, and this turn has {moment.trust}.")
 
 
 class AllowedOperations(ToolRule):

@@ -31,6 +31,7 @@ from pattern_db.tables.timers import TimerRow
 
 REMINDER = "calendar.reminder"
 SOURCE = "calendar"
+SENDER = "system:reminder"  # the least trust: agents write events, too, and others send calendars
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,8 @@ class Reminders:
             return []
 
         try:
-            agent, content = await self._roster.awake(row.agent_id), message_of(row, one)
-            send(self._accepting, agent, work, content=content, sender="system", source=SOURCE, about=about, note=note)
+            agent, content = await self._roster.get(row.agent_id), message_of(row, one)
+            send(self._accepting, agent, work, content=content, sender=SENDER, source=SOURCE, about=about, note=note)
         except PatternError as error:  # such as an archived agent
             work.store(calendars.note_reminder, self._refused(one, error))
 

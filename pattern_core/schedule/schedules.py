@@ -292,7 +292,7 @@ class Schedules:
         if row.group_id is not None:
             target = await self._groups.get(row.group_id)
         else:
-            target = await self._roster.awake(row.agent_id or "")
+            target = await self._roster.get(row.agent_id or "")
         about = {"schedule_id": row.id, "schedule": row.name, "nominal_at": iso(nominal)}
         fired = decided = OccurrenceRow(row.id, iso(nominal), OccurrenceStatus.FIRED, self._storage.now())
 

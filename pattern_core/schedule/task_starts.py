@@ -51,7 +51,7 @@ class TaskStarts:
 
         about = {"task_id": task.id, "title": task.title, "scheduled_at": task.scheduled_at}
         try:
-            agent, content = await self._roster.awake(task.agent_id), message_of(task)
+            agent, content = await self._roster.get(task.agent_id), message_of(task)
             send(self._accepting, agent, work, content=content, sender=SENDER, source=SOURCE, about=about, note=note)
         except PatternError as error:  # such as an archived agent
             work.store(self._block, task, error)

@@ -29,6 +29,7 @@ from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.enums import BatchType, EffectClass
 
 if TYPE_CHECKING:
+    from pattern_core.assignments import Assignments
     from pattern_core.calendars import Calendar
     from pattern_core.halt import Halt
     from pattern_core.handoffs import Handoffs
@@ -86,6 +87,7 @@ class Toolbox:
     halt: Halt
     state: SharedState
     handoffs: Handoffs
+    assignments: Assignments
     record: Callable[..., Awaitable[NotableRow]]
     web: Web | None = None
     shell: Shell | None = None

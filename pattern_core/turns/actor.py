@@ -298,10 +298,10 @@ class Actors:
         """Run a turn from its message (T1) on; with a `delivery` from T0 on. `payload` is as the inbox keeps it."""
         services, agent_id = self._services, row.agent_id
         try:
-            agent = await self._roster.get(agent_id)
+            agent = await self._roster.awake(agent_id)
         except NotFound:
             return None  # deleted, and its turns with it
-        if agent.status is not AgentStatus.ACTIVE and isinstance(row, TurnRow):
+        if agent.status is AgentStatus.ARCHIVED and isinstance(row, TurnRow):
             return await self._give_back(row, payload, f"the agent {agent.name} is {agent.status}", is_final=False)
         try:
             incoming = self._journal.new_message("user", *admission.parts_of(payload))
@@ -358,7 +358,7 @@ class Actors:
 
     async def _resume(self, agent_id: str, row: TurnRow) -> None:
         """Continue a turn of a dead process, or one with answered questions."""
-        agent = await self._roster.get(agent_id)
+        agent = await self._roster.awake(agent_id)
         if row.status == TurnStatus.WAITING:
             self.forget(agent_id)  # its place has changed: it is after the turns that overtook it
         found = await self._database.read(recovery.restore, row)

@@ -82,8 +82,8 @@ NO_OPTIONS = TurnOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingMessage:
-    """A message for an agent. `sender` is `user:{id}`, `conversant:{id}` (a person who may
-    only chat), `agent:{id}`, `system`, `system:heartbeat` or `system:task`; `priority` 0 (low) to 3 (urgent).
+    """A message for an agent. `sender` is `user:{id}`, `conversant:{id}` (a person who may only chat), `agent:{id}`,
+    `system`, `system:heartbeat`, `system:task` or `system:reminder`; `priority` 0 (low) to 3 (urgent).
 
     `parent_turn` and `depth` say which turn's tool call asked, and how many agents passed the request on. `policy` says
     what to do if the agent is busy: queue the message (`enqueue`), refuse it (`reject`), end the running turn at its
@@ -178,9 +178,9 @@ class Arrival:
         A message with an idempotency key has digests of the key and of itself.
 
         Raises:
-            Conflict: the agent is hibernated or archived.
+            Conflict: the agent is archived.
         """
-        if agent.status != AgentStatus.ACTIVE:
+        if agent.status is AgentStatus.ARCHIVED:
             raise Conflict(f"the agent {agent.name} is {agent.status}; set its status to active first")
         policy = incoming.policy
         if policy is None and "message_policy" in agent.config:

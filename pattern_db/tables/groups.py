@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pattern_db.columns import Json, from_json, to_json
 from pattern_db.connection import Connection, Table
+from pattern_db.tables.agents import TAKES_PART
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a group: the id and name of an agent, whether it is active, and its place in the group. `role` is
-    `regular`, `supervisor`, `observer`, `specialist`, or None: regular.
+    """A member of a group: the id and name of an agent, whether it takes part (`is_active`), and its place in the
+    group. `role` is `regular`, `supervisor`, `observer`, `specialist`, or None: regular.
     """
 
     id: str
@@ -45,7 +46,7 @@ _MEMBERS = Table(
     "group_members",
     Member,
     source="group_members JOIN agents ON agents.id = agent_id",
-    columns={"id": "agents.id", "is_active": "agents.status = 'active'"},
+    columns={"id": "agents.id", "is_active": TAKES_PART},
     types={"capabilities": lambda text: tuple(from_json(text)), "is_active": bool},
 )
 

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "task": Entry("pattern_server.cli.tasks", "Tasks of agents and of all: add, list, show, edit, done, delete."),
         "calendar": Entry("pattern_server.cli.calendars", "Events and reminders: list, add, move, import, export …"),
         "handoff": Entry("pattern_server.cli.handoffs", "Notes for agents: list, add, delete."),
+        "assignment": Entry("pattern_server.cli.assignments", "Work that agents claim from one list: list, add, set."),
         "overview": Entry("pattern_server.cli.overview", "What agents did and decided, by agent, day and week."),
         "rule": Entry("pattern_server.cli.rules", "Rules that limit or order tool calls: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),

@@ -133,7 +133,10 @@ async def show(home: Home, output: Output, name: str) -> None:
 @click.argument("name", type=AGENT)
 @click.option("--name", "new_name", metavar="NAME", help="A new name.")
 @click.option(
-    "--status", type=STATUS, metavar="STATUS", help="active, hibernated or archived; only active ones answer."
+    "--status",
+    type=STATUS,
+    metavar="STATUS",
+    help="active, hibernated (until there is something to do) or archived (refuses messages).",
 )
 @fields
 async def edit(home: Home, output: Output, name: str, new_name: str | None, status: str | None, **given: Any) -> None:

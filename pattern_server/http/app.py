@@ -43,6 +43,7 @@ RESOURCES = (
     "pattern_server.http.routes.tasks",
     "pattern_server.http.routes.calendars",
     "pattern_server.http.routes.handoffs",
+    "pattern_server.http.routes.assignments",
     "pattern_server.http.routes.overview",
     "pattern_server.http.routes.webhooks",
     "pattern_server.http.routes.archival",

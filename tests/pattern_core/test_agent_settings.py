@@ -28,6 +28,7 @@ ALL: dict[str, Any] = {
     "detectors": {"identical": 5},
     "message_policy": "steer",
     "on_doubt": "ask_human",
+    "hibernate_after_s": 3600,
 }
 
 
@@ -35,7 +36,7 @@ def test_every_key_is_read() -> None:
     assert set(ALL) == set(KEYS)
     found = settings_of(ALL, is_new=True)
     assert (found.message_policy, found.on_doubt, found.context_window) == ("steer", "ask_human", 8_000)
-    assert (found.limits.steps, found.detectors.identical) == (3, 5)
+    assert (found.limits.steps, found.detectors.identical, found.hibernate_after_s) == (3, 5, 3600)
     assert (found.context.recall_max, found.compaction.type) == (2, "truncate")
     assert (found.max_output_tokens, found.temperature, found.top_p, found.stop) == (500, 1.0, 0.9, ("END",))
     assert (found.reasoning_effort, found.response_schema) == ("low", {"type": "object"})

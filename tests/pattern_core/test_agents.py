@@ -16,11 +16,13 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, VersionMismatc
 from pattern_core.limits import Limits
 from pattern_core.memory.block import NewBlock
 from pattern_core.testing import StoppedClock, says
+from pattern_core.testing.model import Paced, calls
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import RowConflict
-from pattern_db.tables import agents
-from tests.support import START, USER, Running, acting, in_memory, note, rows, running, shout
+from pattern_db.tables import agents, timers
+from tests.pattern_core.schedule.rig import HOUR_S, scheduled
+from tests.support import START, USER, Outside, Running, acting, in_memory, note, rows, running, shout, until
 
 RULE = {"tool": "note", "type": "exit_loop"}
 
@@ -126,11 +128,64 @@ async def test_a_change_is_seen_at_once_and_announced(world: Running) -> None:
     event = (await world.events())[-1]
     assert event.name == "agent.changed"
     assert event.data == {"agent_id": made.id, "fields": ["status", "system_prompt"]}
-    with pytest.raises(Conflict, match="hibernated"):
-        await world.submit("hello")
-    await roster.update("ada", {"status": AgentStatus.ACTIVE})
     assert (await world.say("hello")).status == "completed"
     assert world.provider.requests[-1].system[0] == "Be brief."
+    assert (await roster.get("ada")).status is AgentStatus.ACTIVE, "a message wakes it"
+    await roster.update("ada", {"status": AgentStatus.ARCHIVED})
+    with pytest.raises(Conflict, match="archived"):
+        await world.submit("hello")
+
+
+async def test_an_idle_agent_hibernates_and_what_it_is_to_do_wakes_it() -> None:
+    async with scheduled() as here:
+        world, roster, statuses = here.running, here.running.constellation.roster, list[str]()
+
+        async def passes(seconds: float) -> None:
+            """Note its status after a time, and whether something is still to happen."""
+            await here.pass_time(seconds)
+            statuses.append((await roster.get("ada")).status)
+
+        await roster.update("ada", {"config": {"hibernate_after_s": HOUR_S}})
+        await passes(HOUR_S / 2)
+        await world.say("hello")
+        await passes(HOUR_S / 2)  # an hour after the change, half an hour after the message
+        await passes(HOUR_S / 2)
+        assert statuses == ["active", "active", "hibernated"]
+        assert await world.database.read(timers.first_due) is None
+        assert (await world.events())[-1].data["fields"] == ["status"]
+        await world.say("good morning")
+        await passes(HOUR_S - 1)
+        await passes(1)
+        await roster.update("ada", {"status": AgentStatus.ACTIVE, "config": {}})
+        await passes(10 * HOUR_S)
+        assert statuses[3:] == ["active", "hibernated", "active"]
+        assert await world.database.read(timers.first_due) is None
+
+
+async def test_an_agent_that_works_does_not_hibernate_and_one_that_waits_for_a_person_wakes_with_the_answer() -> None:
+    gate, script = trio.Event(), [calls("mail", {"to": "bob"})]
+    slow = Paced(answer=says("There."), gate=gate)
+    async with running([slow, *script], otherwise=says("Sent."), tools=Outside().tools) as world:
+        roster, clock = world.constellation.roster, world.clock
+        assert isinstance(clock, StoppedClock)
+        rules = [{"tool": "mail", "type": "requires_consent"}]
+        await world.agent(config={"hibernate_after_s": HOUR_S}, tool_rules=rules)
+        turn = await world.submit("hello")
+        await until(lambda: world.provider.running)
+        clock.advance(2 * HOUR_S * 1000)
+        while await world.constellation.timers.fire_due():
+            pass
+        assert (await roster.get("ada")).status is AgentStatus.ACTIVE
+        gate.set()
+        await world.wait(turn)
+        assert (await world.say("Write to bob.")).status == "waiting"
+        clock.advance(HOUR_S * 1000)
+        while await world.constellation.timers.fire_due():
+            pass
+        assert (await roster.get("ada")).status is AgentStatus.HIBERNATED
+        await world.answer()
+        await until(lambda: world.provider.requests[2:])
+        assert (await roster.get("ada")).status is AgentStatus.ACTIVE
 
 
 async def test_what_cannot_be_changed(world: Running) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
 import trio.testing
 
 from pattern_core.delivery import is_needed
@@ -14,10 +15,10 @@ from pattern_core.groups.group import MemberSpec
 from pattern_core.limits import Limits
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing import StoppedClock
-from pattern_core.testing.model import calls, says, together
+from pattern_core.testing.model import Paced, calls, says, together
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_db.journal.asks import Waiting
-from tests.support import Running, rows, running
+from tests.support import USER, Running, in_memory, note, rows, running, until
 
 
 class Talkers:
@@ -162,3 +163,36 @@ def test_what_needs_an_answer_follows_from_who_waits() -> None:
         with pytest.raises(InvalidInput):
             is_needed(chain, "a", "ada", asked_for)
     assert is_needed([bob], "a", "ada", True)
+
+
+@pytest.mark.parametrize(
+    ("sender", "trust", "outcome"),
+    [
+        (USER, "agent", "noted the price"),
+        ("conversant:mia", "conversant", "Not run: it needs the trust level agent, and this turn has conversant."),
+    ],
+)
+async def test_whom_a_question_is_for_is_known_from_its_rows_after_a_restart(
+    sender: str, trust: str, outcome: str
+) -> None:
+    """Of both, an agent sent the message that is answered: what counts is who made it do so."""
+    never = Paced(answer=says("too late"), gate=trio.Event())
+    asking = calls("send_message", {"to": "bob", "content": "Note the price."})
+    async with in_memory() as database:
+        async with running([asking], otherwise=never, tools=[note, send_message], database=database) as world:
+            await world.agent("ada")
+            rules = [{"tool": "note", "type": "requires_trust", "levels": ["agent"]}]
+            await world.agent("bob", tool_rules=rules)
+            await world.submit("Ask bob.", sender=sender)
+            await until(lambda: world.provider.running == 2)
+        decided = calls("note", {"text": "the price"})
+        async with running(
+            otherwise=lambda r: decided if "Note" in r.messages[-1].text else says("done"),
+            tools=[note, send_message],
+            database=database,
+            seed=2,
+        ) as world:
+            found = await database.read(rows, "SELECT id FROM turn WHERE sender LIKE 'agent:%'")
+            view = await world.wait(str(found[0][0]))
+            assert view.trust == trust
+            assert [one.content for one in view.messages if one.role == "tool"] == [outcome]

@@ -9,6 +9,7 @@ import pytest
 
 from pattern_core.car import ArchiveInvalid
 from pattern_core.testing import ScriptedProvider, says
+from pattern_db.tables import timers
 from pattern_server.portable import export, import_archive
 from tests.pattern_server.place import Place, config_for, serving
 
@@ -52,7 +53,9 @@ async def test_an_agent_and_a_group_alone(tmp_path: Path) -> None:
     async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
         await place.constellation()
         for name in ("ben", "cleo"):
-            await place.admin.post("/constellations/home/agents", json={"name": name})
+            await place.admin.post(
+                "/constellations/home/agents", json={"name": name, "config": {"hibernate_after_s": 3600}}
+            )
         group = {"name": "team", "pattern_type": "round_robin", "members": [{"agent_id": "ben"}, {"agent_id": "ada"}]}
         assert (await place.admin.post("/constellations/home/groups", json=group)).status_code == 201
         assert (await exported(place, kind="agent", name="cleo"))["manifest"]["rows"]["agents"] == 1
@@ -62,6 +65,10 @@ async def test_an_agent_and_a_group_alone(tmp_path: Path) -> None:
         assert [agent["name"] for agent in agents] == ["ada", "ben"]
         shown = (await place.admin.get("/constellations/team/groups/team")).json()
         assert len(shown["members"]) == 2
+        principal = await place.parts.state.accounts.authenticate(place.parts.local_token)
+        async with place.parts.state.constellations.use(principal, "team") as team:
+            [timer] = await team.database.read(timers.due, "~", 9)
+            assert (timer.kind, timer.ref) == ("hibernation", (await team.roster.get("ben")).id)
 
 
 async def test_what_is_damaged_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Schedules and reminders over a month, with kills, a clock that is set, and a constellation that is parked: each
 occurrence exactly once, or visibly missed by its policy; none early.
 
-`python -m tests.scenarios.test_month --count 10000 --kills 200 --seed 7` is the long run, of half an hour.
+`python -m tests.scenarios.test_month --count 10000 --kills 200 --seed 7` is the long run, of some ten minutes.
 """
 
 from __future__ import annotations

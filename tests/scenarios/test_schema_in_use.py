@@ -27,7 +27,10 @@ from tests.recorded.player import patient_clock
 from tests.recorded.script import read
 from tests.support import USER, running
 
-SCRIPTS = ("groups", "overview", "calendars", "schedules", "tasks", "shared_state", "handoffs", "operations")
+SCRIPTS = (
+    *("groups", "overview", "calendars", "schedules", "tasks"),
+    *("shared_state", "handoffs", "assignments", "operations"),
+)
 TABLES = (
     "agent_groups",
     "group_members",
@@ -38,13 +41,13 @@ TABLES = (
     "event_occurrences",
     "activity_events",
     "coordination_state",
+    "coordination_tasks",
     "handoff_notes",
     "schedule",
     "timer",
     "outbox",
 )
 OVERVIEW = ("agent_summaries", "constellation_summaries", "notable_events")
-# `tasks` and turns took the place of `coordination_tasks` (migrations/README.md).
 _INSERT = re.compile(r"\s*INSERT\b[A-Z ]*?\bINTO (\w+) \(([^)]*)\)")
 
 Columns = set[tuple[str, str]]

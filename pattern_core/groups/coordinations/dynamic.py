@@ -1,7 +1,7 @@
 """`dynamic`: a selector chooses who answers each message, unless the message addresses members by name.
 
 `@name` and `@all` are addresses, and at the beginning `name:`, `name,` and `hey name`, as whole words. A selector
-chooses only among members that can be asked now.
+chooses only among members that take part; one that is hibernated and addressed wakes.
 """
 
 from __future__ import annotations
@@ -76,20 +76,20 @@ class Dynamic(Coordination):
 
     async def run(self, room: Room) -> str:
         """Choose members and ask them."""
-        live = room.available()
-        chosen: Sequence[Member] = addressed(room.message, live) if self.addressing else []
+        chosen: Sequence[Member] = addressed(room.message, room.members) if self.addressing else []
         why = "addressed"
         if not chosen:
+            live = room.available()
             chooser = self._chooser(room, live)
             live = [one for one in live if one != chooser] or live
             found = await self._chosen_by(chooser, room, live) if chooser else self._select(room, live)
             if isinstance(found, str):
                 return found
             chosen, why = found, self.selector
-        if not chosen:
-            if self.otherwise == "none":
+            if not chosen and self.otherwise == "none":
                 raise NoMember("no member fits the message; change the selector's config, or address one with @name")
-            chosen, why = (live if self.otherwise == "all" else live[:1]), "fallback"
+            if not chosen:
+                chosen, why = (live if self.otherwise == "all" else live[:1]), "fallback"
         room.state[RECENT] = [*room.state.get(RECENT, ()), *(one.id for one in chosen)][-RECENT_MAX:]
         answers = await room.ask_each([Question(one, why=why) for one in chosen])
         return answers[0].text if len(answers) == 1 else together(answers)
@@ -134,10 +134,10 @@ class Dynamic(Coordination):
 
 
 def addressed(message: str, members: Sequence[Member]) -> list[Member]:
-    """Return the members that a message addresses, in their order; empty if none."""
+    """Return the members that a message addresses, in their order; empty if none. `@all` are those that take part."""
     marked = {word.casefold() for word in _MARKED.findall(message)}
     if EVERYONE in marked:
-        return list(members)
+        return [member for member in members if member.is_active]
     if called := _CALLED.match(message):
         marked.add((called[1] or called[2]).casefold())
     return [member for member in members if member.name.casefold() in marked]

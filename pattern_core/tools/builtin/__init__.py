@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pattern_core.tools.builtin.archive import archive
+from pattern_core.tools.builtin.assignment import assign, claim
 from pattern_core.tools.builtin.block import block
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.calculator import calculator
@@ -51,6 +52,8 @@ BUILTIN: tuple[Tool, ...] = (
     task_update,
     task_list,
     handoff,
+    assign,
+    claim,
     notable,
     emergency_halt,
 )

@@ -96,7 +96,7 @@ async def _all(server: ServerState, caller: Principal) -> list[dict[str, object]
         c = row.name if row.owner_id == caller.user_id else row.id
         try:
             async with server.constellations.use(caller, row.id) as constellation:
-                agents = [one for one in await constellation.roster.all() if one.status is AgentStatus.ACTIVE]
+                agents = [one for one in await constellation.roster.all() if one.status is not AgentStatus.ARCHIVED]
                 groups = await constellation.groups.all()
         except Unavailable:  # quarantined: the others are still models
             continue

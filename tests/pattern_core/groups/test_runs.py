@@ -26,6 +26,7 @@ from pattern_core.testing.model import Answer, Paced, calls, says
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_db.connection import Connection
+from pattern_db.enums import AgentStatus
 from pattern_db.journal import turns
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_db.tables.memory_blocks import Via
@@ -60,6 +61,23 @@ async def test_members_answer_in_turn_and_see_what_they_missed() -> None:
         await world.constellation.roster.update("ada", {"status": "archived"})
         failed = await say(world, "five")
         assert (failed.status, failed.error and failed.error["code"]) == ("failed", "no_member")
+
+
+async def test_members_that_hibernate_are_asked_if_they_do_so_by_themselves_or_are_addressed() -> None:
+    async with running(otherwise=speak) as world:
+        roster = world.constellation.roster
+        await group(world, "dynamic", {"selector": "round_robin"}, names=NAMES[:2])
+        for name in NAMES[:2]:
+            await roster.update(name, {"status": "hibernated"})
+        assert (await say(world)).status == "failed"
+        assert await answer_of(world, (await say(world, "@bob look")).id) == "bob answers"
+        assert [one.is_active for one in (await world.constellation.groups.get("desk")).members] == [False, True]
+        await roster.update("ada", {"config": {"hibernate_after_s": 60}})
+        assert await answer_of(world, (await say(world)).id) == "ada answers"
+        assert (await roster.get("ada")).status is AgentStatus.ACTIVE
+        await roster.update("bob", {"status": "archived"})
+        refused = await say(world, "@bob look")
+        assert (refused.status, "bob" in str(refused.error)) == ("failed", True)
 
 
 async def test_a_member_that_answered_last_is_shown_what_others_answered_before() -> None:
@@ -233,7 +251,7 @@ async def test_events_before_a_question_are_stored_once_where_a_member_stays_una
         late = Paced(answer=says("late"), gate=trio.Event())
         async with running([late], otherwise=speak, database=database) as world:
             await group(world, "pipeline", {"stages": [stage]})
-            await world.constellation.roster.update("bob", {"status": "hibernated"})
+            await world.constellation.roster.update("bob", {"status": "archived"})
             turn = await submit(world)
             while not world.provider.running:
                 await trio.sleep(0.01)

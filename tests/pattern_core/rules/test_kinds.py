@@ -274,5 +274,5 @@ def test_trust_is_required_and_nobody_known_has_none(trust: TrustLevel) -> None:
     given = rules({"tool": "a", "type": "requires_trust"}, {"tool": "b", "type": "requires_trust", "levels": ["agent"]})
     assert (verdict(given, after(trust=trust), "a")[0] == "run") == (trust is TrustLevel.PARTNER)
     assert (verdict(given, after(trust=trust), "b")[0] == "run") == (trust is TrustLevel.AGENT)
-    assert verdict(given, after(), "a") == ("refuse", "it may be called only for a partner, not for a source.")
+    assert verdict(given, after(), "a") == ("refuse", "it needs the trust level partner, and this turn has source.")
     assert verdict(given, after(), "c")[0] == "run"

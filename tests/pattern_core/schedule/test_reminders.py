@@ -12,9 +12,9 @@ import trio.testing
 from pattern_core.limits import Limits
 from pattern_core.testing import StoppedClock
 from pattern_db.database import Database
-from pattern_db.enums import AgentStatus, EventOccurrenceStatus
+from pattern_db.enums import AgentStatus, EventOccurrenceStatus, TrustLevel
 from pattern_db.tables import timers
-from tests.pattern_core.schedule.rig import HOUR_S, scheduled, speak, turns_of
+from tests.pattern_core.schedule.rig import HOUR_S, scheduled, speak, turn_ids, turns_of
 from tests.pattern_core.schedule.test_kill_points import live, turns_that_ended
 from tests.pattern_core.test_calendars import DAY_S, DENTIST, of
 from tests.support import in_memory, rows, running
@@ -52,7 +52,9 @@ async def test_people_and_agents_are_reminded_once() -> None:
         await here.pass_time(DAY_S)
         assert await reminded(here.running.database) == [("01-01T10:00", "fired")] * 2
         assert [one["title"] for one in await told(here.running.database)] == ["Call", "Dentist"]
-        assert await turns_of(here.running.database) == 1
+        [turn_id] = await turn_ids(here.running.database)
+        view = await here.running.constellation.turn(turn_id)
+        assert (view.sender, view.trust) == ("system:reminder", TrustLevel.SOURCE), "agents write events, too"
         [(content,)] = await here.running.database.read(rows, "SELECT content FROM messages WHERE role = 'user'")
         assert content == "Reminder of an event in the calendar, 2026-01-01T10:00 (UTC):\n\nCall\nHome"
         assert await here.running.database.read(timers.first_due) is None

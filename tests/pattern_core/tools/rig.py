@@ -89,6 +89,7 @@ class ToolRig:
             halt=cast("Halt", self.halt),  # only tests of emergency_halt need one, and set it
             state=SharedState(self.rig.storage),
             handoffs=cast("Handoffs", None),  # only a constellation's agents hand notes on
+            assignments=cast("Any", None),  # as above
             record=cast("Any", None),  # as above
             web=self.web,
             shell=self.shell,

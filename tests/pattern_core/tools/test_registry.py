@@ -116,6 +116,8 @@ def test_names_and_attributes() -> None:
         ("task_update", EffectClass.LOCAL, False, "", False),
         ("task_list", EffectClass.PURE, True, "", False),
         ("handoff", EffectClass.LOCAL, False, "", False),
+        ("assign", EffectClass.LOCAL, False, "", False),
+        ("claim", EffectClass.LOCAL, True, "", False),
         ("notable", EffectClass.LOCAL, False, "", False),
         ("emergency_halt", EffectClass.LOCAL, False, "", False),
     ]

@@ -8,9 +8,12 @@ import pytest
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, SearchKind
 from pattern_db.errors import RowNotFound
-from pattern_db.tables import agents, archival
+from pattern_db.journal import turns
+from pattern_db.journal.turns import NewTurn
+from pattern_db.tables import agents, archival, timers
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
+from pattern_db.tables.timers import TimerRow
 from tests.pattern_db import vector_rows
 from tests.pattern_db.conftest import NOW, MakeBlock, Say, make_task
 from tests.pattern_db.vector_rows import VectorRow
@@ -43,6 +46,26 @@ def test_an_agent_comes_back_as_it_was_stored(db: Connection) -> None:
     agents.update(db, changed)
     assert agents.get(db, ROW.id) == changed
     assert agents.find(db, "agt_ada").name == "ada", "an id goes before a name"
+
+
+def test_who_hibernates_by_itself_has_a_timer_and_rests_after_its_last_message(db: Connection, say: Say) -> None:
+    for name, idle_s in (("eve", 90.5), ("fay", None)):
+        row = replace(ROW, id=f"agt_{name}", name=name, config={"hibernate_after_s": idle_s})
+        agents.create(db, replace(row, status=AgentStatus.ACTIVE))
+    agents.expect_rest(db)
+    assert timers.due(db, "~", 9) == [TimerRow(agents.HIBERNATION, "agt_eve", ROW.updated_at)]
+    assert agents.rests_at(db, "agt_eve", NOW) == "2026-11-21T22:26:10.623Z"
+    say(1, "hello", agent="eve", created_at="2026-11-22T00:00:00.000Z")
+    assert agents.rests_at(db, "agt_eve", NOW) == "2026-11-22T00:01:30.500Z"
+    turns.insert(db, NewTurn("agt_eve", "turn_1", "user:ann", 1, NOW))
+    assert agents.rests_at(db, "agt_eve", "2026-11-23T00:00:00.000Z") == "2026-11-23T00:01:30.500Z"
+    assert agents.rests_at(db, "agt_fay", NOW) is None
+    agents.update(db, replace(agents.get(db, "agt_eve"), status=AgentStatus.HIBERNATED))
+    assert agents.rests_at(db, "agt_eve", NOW) is None
+    for agent in agents.list_all(db):
+        found = db.execute(f"SELECT {agents.TAKES_PART} FROM agents WHERE id = ?", (agent.id,)).get
+        assert agent.takes_part == bool(found), agent.name
+    assert agents.get(db, "agt_eve").takes_part and not replace(ROW, config={}).takes_part
 
 
 def test_what_is_not_there(db: Connection) -> None:

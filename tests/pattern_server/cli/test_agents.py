@@ -47,7 +47,7 @@ def test_a_provider_that_is_not_configured_is_refused_unless_forced(home: Patter
 
 
 def test_the_status_of_an_agent_is_set(home: Pattern) -> None:
-    for status, code in (("archived", 1), ("active", 0), ("hibernated", 1), ("active", 0)):
+    for status, code in (("archived", 1), ("active", 0), ("hibernated", 0)):
         assert home("agent", "edit", "ada", "--status", status).out == "Changed ada: status.\n"
         assert home("agent", "show", "ada", "--json").json["status"] == status
         assert home("chat", "-a", "ada", "Hello").code == code

@@ -61,6 +61,8 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/webhooks": {"name": "pager", "url": "https://example.org/", "secret": "pager"},
     "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
     "POST /constellations/{c}/handoffs": {"content": "Look at the plan."},
+    "POST /constellations/{c}/assignments": {"description": "Read the report."},
+    "PATCH /constellations/{c}/assignments/{id}": {"status": "cancelled"},
     "POST /constellations/{c}/overview/notable": {"description": "We move in May."},
     "PUT /constellations/{c}/state/{key}": {"value": "ada"},
     "POST /constellations/{c}/tasks": {"title": "Pay the rent"},
@@ -444,7 +446,7 @@ async def test_who_may_only_chat_is_trusted_less_and_so_is_what_comes_of_it(
         shown.append((turn["sender"].partition(":")[0], turn["trust"], result))
     [(*low, refused), (*high, kept)] = shown
     assert (low, high) == (["conversant", "conversant"], ["user", "partner"])
-    assert refused == "Not run: it may be called only for a partner, not for a conversant."
+    assert refused == "Not run: it needs the trust level partner, and this turn has conversant."
     assert "Not run" not in kept
     listed = (await partner.get("/constellations/shop/turns")).json()["items"]
     assert [one["trust"] for one in listed] == ["partner", "conversant"]
