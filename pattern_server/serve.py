@@ -192,7 +192,8 @@ async def assembled(
     """
     embedders, metrics = embedder_shelf(config), Metrics()
     runtime = _runtime(config, embedders, metrics, has_timers=has_timers)
-    with _private_files(), DataDirLock.acquire(config.data_dir) as lock, DatabaseThreads() as threads:
+    threads = DatabaseThreads(on_commit=metrics.commit_seconds.observe)
+    with _private_files(), DataDirLock.acquire(config.data_dir) as lock, threads:
         # The file of a killed server names a process that no longer exists or is another program.
         (config.data_dir / SERVER_FILE).unlink(missing_ok=True)
         async with (
@@ -204,7 +205,8 @@ async def assembled(
             files = ConstellationFiles(config.data_dir, runtime)
             wakeups = Wakeups(runtime.clock)
             run = partial(_run_constellation, registry=database, models=models.client, runtime=runtime, wakeups=wakeups)
-            supervisor = Supervisor(partial(run, open_database=partial(files.open, threads=threads)), config.supervisor)
+            open_file, on_wake = partial(files.open, threads=threads), metrics.activation_seconds.observe
+            supervisor = Supervisor(partial(run, open_database=open_file, on_wake=on_wake), config.supervisor)
             await nursery.start(supervisor.run)
             local_token = new_secret()
             accounts = Accounts(database, runtime, local_token=local_token)
@@ -235,9 +237,7 @@ async def assembled(
                 background=nursery,
             )
             models.log_unusable()
-            metrics.gates = models.client.gate_figures
-            metrics.next_due = partial(_next_due, supervisor, wakeups)
-            metrics.backups = lambda: backups.rounds
+            _wire(metrics, models, supervisor, wakeups, backups)
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()
@@ -285,13 +285,15 @@ async def _run_constellation(
     models: ModelClient,
     runtime: Runtime,
     wakeups: Wakeups,
+    on_wake: Callable[[float], None],
 ) -> None:
     """Open the constellation, call `started` once it is recovered, and run it until it is cancelled. The supervisor
-    runs this.
+    runs this. `on_wake` is called with how long that lasted, in seconds.
 
     Raises:
         DatabaseError: its file cannot be opened.
     """
+    began = trio.current_time()
     # Half of all code, needed by the first constellation: imported in a thread, so that no request waits.
     core = await trio.to_thread.run_sync(import_module, "pattern_core.constellation")
     builtin = await trio.to_thread.run_sync(import_module, "pattern_core.tools.builtin")
@@ -307,6 +309,7 @@ async def _run_constellation(
             async with trio.open_nursery() as nursery:
                 await nursery.start(constellation.run)
                 started(constellation)
+                on_wake(trio.current_time() - began)
                 # Later than that, because no request waits for it, and a full disk here is not a reason to stop.
                 with suppress(DatabaseError):
                     await registry.write(constellations.touch, constellation_id, now_text(runtime.clock))
@@ -316,6 +319,21 @@ async def _run_constellation(
                 due_at = await database.read(outbox.first_due)
                 await registry.write(constellations.set_next_due, constellation_id, due_at)
                 wakeups.set(constellation_id, due_at)
+
+
+def _wire(
+    metrics: Metrics,
+    models: ModelSetup,
+    supervisor: Supervisor[Constellation],
+    wakeups: Wakeups,
+    backups: Backups,
+) -> None:
+    """Let the metrics show what others count."""
+    metrics.gates = models.client.gate_figures
+    metrics.next_due = partial(_next_due, supervisor, wakeups)
+    metrics.backups = lambda: backups.rounds
+    metrics.states, metrics.failures = supervisor.states, lambda: supervisor.failures
+    metrics.pending_approvals = supervisor.pending_approvals
 
 
 def _next_due(supervisor: Supervisor[Constellation], wakeups: Wakeups) -> int | None:

@@ -116,6 +116,10 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream. Called by the framework."""
+        with scope["app"].state.server.metrics.streaming("sse") as dropped:
+            await self._serve(scope, send, dropped)
+
+    async def _serve(self, scope: Scope, send: Send, dropped: Callable[[], None]) -> None:
         has_started, rest = False, b""
         self._send, self._reauthenticate = send, scope["state"][REAUTHENTICATE]
         try:
@@ -136,6 +140,7 @@ class EventStream(Response):
         except (Unauthorized, Unavailable, StorageFailed) as error:
             if not has_started:
                 raise
+            dropped()
             rest = self.broken(error)
         await send({"type": "http.response.body", "body": rest, "more_body": False})
 

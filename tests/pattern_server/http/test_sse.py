@@ -19,6 +19,7 @@ from pattern_db.connection import open_connection
 from pattern_db.tables import users
 from pattern_server import accounts
 from pattern_server.http import REAUTHENTICATE, sse
+from pattern_server.http.app import build_app
 from pattern_server.http.sse import EventStream, encode, place_of
 from tests.pattern_server.place import Place, client_of, read_events
 from tests.support import until
@@ -56,6 +57,7 @@ async def test_a_quiet_stream_shows_that_it_lives(place: Place, monkeypatch: pyt
     async with place.admin.stream("GET", "/constellations/home/events?after=0") as answer:
         lines = answer.aiter_lines()
         found = [await anext(lines) for _ in range(40)]
+        assert place.parts.state.metrics._streams["sse"] == 1
     assert found[0] == "retry: 1000"
     assert ": still here" in found
     assert answer.headers["cache-control"] == "no-store"
@@ -89,6 +91,8 @@ async def test_a_stream_ends_with_its_constellation_and_is_resumed(place: Place)
         nursery.start_soon(stop)
         seen += [event["id"] for event in await read_events(answer, begun=begun)]  # to its end, which is a clean one
     assert seen == list(range(1, len(seen) + 1))
+    metrics = place.parts.state.metrics
+    assert (metrics._streams["sse"], metrics._dropped[("sse",)]) == (0, 1)
     await place.say("Hello again")
     resumed = await place.events("/constellations/home/events", after=seen[-1], most=3)
     assert all(event["id"] > seen[-1] for event in resumed)
@@ -195,7 +199,7 @@ async def test_a_new_turn_may_end_before_its_stream_begins(place: Place) -> None
     turn_id = (await place.say("Hello")).json()["turn_id"]
     sent: list[Message] = []
     again = partial(place.parts.state.accounts.authenticate, place.parts.local_token)
-    scope = {"type": "http", "state": {REAUTHENTICATE: again}}
+    scope = {"type": "http", "state": {REAUTHENTICATE: again}, "app": build_app(place.parts.state)}
 
     async def receive() -> Message:
         raise AssertionError("a stream asks for nothing")
