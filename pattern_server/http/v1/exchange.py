@@ -137,6 +137,8 @@ async def begin(
         ticket = await constellation.submit(incoming)
     if ticket.is_replay:
         return PendingAnswer(named=named, turn_id=ticket.turn_id)
+    if (telemetry := request.app.state.server.telemetry) is not None:
+        telemetry.link(ticket.turn_id, request.headers.get("traceparent"))
     return PendingAnswer(named=named, turn_id=ticket.turn_id, after=seen, is_new=True)
 
 
