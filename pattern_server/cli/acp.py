@@ -83,6 +83,7 @@ class RpcError(Exception):
 class EditorPrompt:
     """A prompt that is answered: its turn, once that is known, and the last event of it."""
 
+    params: Json
     session_id: str
     key: str
     turn_id: str = ""
@@ -132,6 +133,9 @@ class Editor:
                 await self._send({"id": message["id"], "error": refusal})
             else:
                 self._running += 1
+                if message["method"] == "session/prompt" and isinstance(params := message.get("params"), dict):
+                    # Known before the next line is read, which may cancel it.
+                    self._prompts.append(EditorPrompt(params, str(params.get("sessionId")), self._ids.new("key")))
                 self.nursery.start_soon(self._answer, message)
 
     async def _answer(self, request: Json) -> None:
@@ -145,7 +149,7 @@ class Editor:
         try:
             if (method := methods.get(str(request["method"]))) is None:
                 raise RpcError(NO_METHOD, f"there is no method {request['method']!r}")
-            answer = {"result": await method(request.get("params") or {})}
+            answer = {"result": await method(request.get("params", {}))}
         except RpcError as error:
             answer = {"error": {"code": error.code, "message": str(error)}}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -202,10 +206,9 @@ class Editor:
         return {}
 
     async def _prompt(self, params: Json) -> Json:
-        prompt = EditorPrompt(str(params["sessionId"]), self._ids.new("key"))
-        body = {"content": content_of(params["prompt"]), "session_id": prompt.session_id, "source": ORIGIN}
-        self._prompts.append(prompt)
+        [prompt] = [one for one in self._prompts if one.params is params]
         try:
+            body = {"content": content_of(params["prompt"]), "session_id": prompt.session_id, "source": ORIGIN}
             async with aclosing(self._events(prompt, body)) as events:
                 async for event in events:
                     if not prompt.turn_id:
@@ -272,7 +275,7 @@ class Editor:
         answer = await self._ask("session/request_permission", {**asked, "options": options})
         outcome = (answer.get("result") or {}).get("outcome") or {}
         chosen = outcome.get("optionId")
-        if prompt.is_cancelled or outcome.get("outcome") != "selected":
+        if outcome.get("outcome") != "selected":
             return  # the turn is cancelled, or waits for an answer from elsewhere
         body = {"decision": "deny"} if chosen == "deny" else {"decision": "approve", "scope": chosen}
         try:

@@ -217,7 +217,8 @@ async def test_a_question_is_put_to_the_person(
 
 async def test_a_cancelled_prompt_says_so(place: Place, scripted: ScriptedProvider) -> None:
     gate = trio.Event()
-    scripted._script = iter([Paced(answer=says("too late"), gate=gate), calls("block_edit", EDIT)])
+    late = Paced(answer=says("too late"), gate=gate)
+    scripted._script = iter([late, calls("block_edit", EDIT), late])
     await place.constellation(tool_rules=[{"tool": "block_edit", "type": "requires_consent"}])
     async with editing(place) as client:
         session_id = await client.session()
@@ -229,6 +230,10 @@ async def test_a_cancelled_prompt_says_so(place: Place, scripted: ScriptedProvid
                     await trio.sleep(0.01)
             await client.tell(method="session/cancel", params={"sessionId": session_id})
             assert (await client.end(number))["result"] == {"stopReason": "cancelled"}
+        # Before the server has answered which turn it is.
+        await client.begin("session/prompt", 9, sessionId=session_id, prompt=[{"type": "text", "text": "x"}])
+        await client.tell(method="session/cancel", params={"sessionId": session_id})
+        assert (await client.end(9))["result"] == {"stopReason": "cancelled"}
 
 
 async def test_a_session_is_loaded_with_what_was_said(place: Place, scripted: ScriptedProvider) -> None:
@@ -272,6 +277,7 @@ async def test_what_is_no_request_has_an_answer_and_ends_nothing(place: Place) -
             assert (await client.end(None))["error"]["code"] in (-32700, -32600)
         assert (await client.ask("session/sing"))["error"]["code"] == -32601
         assert (await client.ask("session/prompt", prompt="?"))["error"]["code"] == -32602
+        assert (await client.ask("session/prompt"))["error"]["code"] == -32602
         assert (await client.ask("initialize", protocolVersion="x"))["error"]["code"] == -32602
         await client.tell(method="session/cancel", params=[1])
         assert (await client.ask("initialize", protocolVersion=7))["result"]["protocolVersion"] == 1
