@@ -89,7 +89,7 @@ class Approvals:
         self._storage = storage
         self._limits = limits
         self._answers: dict[ApprovalKind, tuple[Perform, Refuse]] = {}
-        self.asked = timers.changed  # call it when another transaction stored a question: its time runs
+        self.changed = timers.changed  # call it when another transaction stored or closed a question
         timers.on_due(approvals.TIMER, self._time_out)
 
     def on_answer(self, kind: ApprovalKind, perform: Perform, refuse: Refuse = lambda _approval, _work: None) -> None:
@@ -110,7 +110,7 @@ class Approvals:
             raise Overloaded(full)
         work.store(approvals.insert, row, turn_id=question.turn_id)
         work.event("approval.requested", requested(row))
-        work.when_settled(lambda _committed: self.asked())
+        work.when_settled(lambda _committed: self.changed())
         return row.id
 
     async def full(self, wanted: int = 1) -> str | None:
@@ -185,6 +185,7 @@ class Approvals:
     ) -> None:
         work.store(approvals.decide, approval.id, status=status, by=by, decision=decision, at=self._storage.now())
         work.event("approval.decided", {"approval_id": approval.id, "status": status.value, "by": by})
+        work.when_settled(lambda _committed: self.changed())
 
     async def _close_due(self) -> None:
         """Close expired questions, also if the timers are late."""

@@ -300,6 +300,11 @@ class Constellation:
             return False
         return shell is None or shell.running == 0
 
+    @property
+    def pending_approvals(self) -> int:
+        """How many questions wait for a person."""
+        return self.timers.approvals
+
     async def resume(self, *, by: str) -> HaltRow:
         """Resume a halted constellation; return the halt that was ended.
 

@@ -31,11 +31,15 @@ class Meters:
         self.commits = 0
         self.working = 0
 
-    def turn_ended(self, status: str, seconds: float) -> None:
-        """Count a turn that ended with a terminal `TurnStatus` value, `seconds` after it was started."""
+    def turn_ended(self, status: str, seconds: float, queue_s: float) -> None:
+        """Count a turn that ended with a terminal `TurnStatus` value, `seconds` after it was started; before that it
+        waited for `queue_s`.
+        """
 
-    def step_done(self, provider: str, model: str, seconds: float) -> None:
-        """Count a recorded model decision, `seconds` after the model was called."""
+    def step_done(self, provider: str, model: str, seconds: float, prompt_s: float) -> None:
+        """Count a recorded model decision, `seconds` after the model was called; its prompt was ready, and
+        stored, after `prompt_s`.
+        """
 
     def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
         """Count the tokens of a model call, including summaries; None if the price is unknown."""

@@ -17,6 +17,7 @@ from pattern_core.ids import Clock
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import unix_ms
 from pattern_db.errors import RowConflict
+from pattern_db.journal import approvals
 from pattern_db.tables import timers
 from pattern_db.tables.timers import TimerRow
 
@@ -36,6 +37,7 @@ class Timers:
         self._fires: dict[str, Fire] = {}
         self._changed = trio.Event()
         self.next_ms: int | None = None  # when the next one is due, unix ms; None if there is none
+        self.approvals = 0  # timers that end questions to people: how many of these are open
 
     def on_due(self, kind: str, fire: Fire) -> None:
         """Have `fire` say what timers of this kind do."""
@@ -55,7 +57,7 @@ class Timers:
             self._changed = trio.Event()
             if await self.fire_due():
                 continue
-            first = await self._storage.database.read(timers.first_due)
+            first, self.approvals = await self._storage.database.read(timers.outlook, approvals.TIMER)
             self.next_ms = None if first is None else unix_ms(first)
             await sleep_until(first, self._storage.clock, self._changed)
 

@@ -56,7 +56,8 @@ class Request(Generic[T]):
 class Lane:
     """The requests of one connection, in order. At most one thread works on a lane at a time.
 
-    An idle connection is closed, and opened again by `reopen` for the next request.
+    An idle connection is closed, and opened again by `reopen` for the next request. `on_commit` is called in trio's
+    thread with the duration of a transaction that wrote, in seconds.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Lane:
         reopen: Callable[[], Connection],
         ready: SimpleQueue[Lane | None],
         token: trio.lowlevel.TrioToken,
+        on_commit: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         self.connection: Connection | None = connection
         self._used_at = time.monotonic()
@@ -77,9 +79,11 @@ class Lane:
         self._running_since = math.inf
         self._ready = ready
         self._token = token
+        self._on_commit = on_commit
         self._lock = threading.Lock()
         self._waiting: deque[Request[object]] = deque()
         self._ended: deque[Request[object]] = deque()  # callers still to be woken, in the order of commits
+        self._took: deque[float] = deque()  # durations still to be reported
         self._scheduled = False
 
     async def submit(self, request: Request[T]) -> T:
@@ -155,8 +159,10 @@ class Lane:
             outcome.capture(self._rest)  # if it cannot be closed it stays open
         with self._lock:
             self._ended.extend(batch)
-            self._running, self._running_since = [], math.inf
             self._used_at = time.monotonic()
+            if any(request.kind == "write" for request in batch):
+                self._took.append(self._used_at - self._running_since)
+            self._running, self._running_since = [], math.inf
             if self._waiting:
                 self._ready.put(self)
             else:
@@ -166,6 +172,8 @@ class Lane:
 
     def _wake_some(self) -> None:
         """In trio's thread: announce first, then wake the caller; the rest after other tasks have run."""
+        while self._took:
+            self._on_commit(self._took.popleft())
         for _number in range(min(WOKEN_MAX, len(self._ended))):
             request = self._ended.popleft()
             result = request.result

@@ -47,6 +47,7 @@ from pattern_server.sections import (
     ShellConfig,
     SignInsConfig,
     SupervisorConfig,
+    TelemetryConfig,
     WebConfig,
     WebhooksConfig,
     WholePaths,
@@ -180,6 +181,7 @@ class Config(BaseSettings):
     embeddings: EmbeddingsConfig = Field(default_factory=EmbeddingsConfig)
     supervisor: SupervisorConfig = Field(default_factory=SupervisorConfig)
     backup: BackupConfig = Field(default_factory=BackupConfig)
+    telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig)
     budgets: BudgetsConfig = Field(default_factory=BudgetsConfig)
     shell: ShellConfig = Field(default_factory=ShellSection)
     web: WebConfig | None = None

@@ -10,8 +10,10 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
@@ -28,10 +30,13 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMES_MAX = 100  # different models, and different tools; the rest is "other"
 SAMPLE_S = 1.0  # between two measurements of the event loop's lag
 SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+SHORT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+PHASES = ("queue", "prompt", "model", "tool")  # of a turn
+STREAMS = ("sse", "websocket")
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/@-]{1,64}")
 _OTHER = "other"
+_Samples: TypeAlias = Mapping[tuple[str, ...], float]  # by the values of the labels
 
 
 class _Names(dict[str, str]):
@@ -53,6 +58,7 @@ class _Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
+        value = max(0.0, value)  # the clock may be set back
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -71,6 +77,12 @@ class Metrics(Meters):
         self.next_due: Callable[[], int | None] = lambda: None
         # The results of the rounds of backups.
         self.backups: Callable[[], Rounds] = Rounds
+        # Constellations by state, their failures by code, and their questions to people.
+        self.states: Callable[[], Mapping[str, int]] = dict
+        self.failures: Callable[[], Mapping[str, int]] = dict
+        self.pending_approvals: Callable[[], int] = int
+        self.commit_seconds = _Histogram(SHORT_SECONDS)
+        self.activation_seconds = _Histogram(SHORT_SECONDS)
         self._models = _Names()
         self._tools = _Names()
         self._turns: Counter[tuple[str, ...]] = Counter()
@@ -81,23 +93,29 @@ class Metrics(Meters):
         self._calls: Counter[tuple[str, ...]] = Counter()
         self._answers: Counter[tuple[str, ...]] = Counter()
         self._occurrences: Counter[tuple[str, ...]] = Counter()
-        self._states: Mapping[str, int] = {}
+        self._streams = dict.fromkeys(STREAMS, 0)
+        self._dropped: Counter[tuple[str, ...]] = Counter()
         self._turn_seconds = _Histogram(SECONDS)
-        self._step_seconds = _Histogram(SECONDS)
-        self._call_seconds = _Histogram(SECONDS)
-        self._lag = _Histogram(LAG_SECONDS)
+        self._phases = {phase: _Histogram((*SHORT_SECONDS[:-1], *SECONDS[3:])) for phase in PHASES}
+        self._lag = _Histogram(SHORT_SECONDS)
         self._late_seconds = _Histogram(SECONDS)
         self._registry: CollectorRegistry | None = None
 
-    def turn_ended(self, status: str, seconds: float) -> None:
-        """Count a turn that ended with a terminal `TurnStatus` value, `seconds` after it was started."""
+    def turn_ended(self, status: str, seconds: float, queue_s: float) -> None:
+        """Count a turn that ended with a terminal `TurnStatus` value, `seconds` after it was started; before that it
+        waited for `queue_s`.
+        """
         self._turns[(status,)] += 1
         self._turn_seconds.observe(seconds)
+        self._phases["queue"].observe(queue_s)
 
-    def step_done(self, provider: str, model: str, seconds: float) -> None:
-        """Count a stored model decision, `seconds` after the model was called."""
+    def step_done(self, provider: str, model: str, seconds: float, prompt_s: float) -> None:
+        """Count a stored model decision, `seconds` after the model was called; its prompt was ready, and
+        stored, after `prompt_s`.
+        """
         self._steps[self._models[provider], self._models[model]] += 1
-        self._step_seconds.observe(seconds)
+        self._phases["prompt"].observe(prompt_s)
+        self._phases["model"].observe(seconds)
 
     def tokens(self, provider: str, model: str, usage: Usage, microdollars: int | None) -> None:
         """Count the usage of one model call; the cost is None if the price is unknown."""
@@ -119,7 +137,7 @@ class Metrics(Meters):
     def call_ended(self, tool: str, status: str, seconds: float) -> None:
         """Count a tool call that ended with a terminal `EffectStatus` value."""
         self._calls[self._tools[tool], status] += 1
-        self._call_seconds.observe(seconds)
+        self._phases["tool"].observe(seconds)
 
     def schedule_due(self, late_s: float) -> None:
         """Count a schedule that was decided about, `late_s` after it was due."""
@@ -133,6 +151,17 @@ class Metrics(Meters):
         """Count an answer, by the class of its HTTP status ("2xx" …)."""
         self._answers[(f"{status // 100}xx",)] += 1
 
+    @contextmanager
+    def streaming(self, kind: str) -> Iterator[Callable[[], None]]:
+        """Count a stream of events, one of `STREAMS`, that is open within the block. Yield a function that counts its
+        being ended by the server, because its client is too slow or may not read on, or the constellation stopped.
+        """
+        self._streams[kind] += 1
+        try:
+            yield partial(self._dropped.update, [(kind,)])
+        finally:
+            self._streams[kind] -= 1
+
     async def sample_lag(self) -> None:
         """Measure the event-loop lag until cancelled: how late this task wakes, as every other task does."""
         while True:
@@ -140,8 +169,8 @@ class Metrics(Meters):
             await trio.sleep_until(due)
             self._lag.observe(max(0.0, trio.current_time() - due))
 
-    def text(self, states: Mapping[str, int]) -> bytes:
-        """Return all metrics in the format of Prometheus, with the number of constellations in each of the `states`.
+    def text(self) -> bytes:
+        """Return all metrics in the format of Prometheus.
 
         The first call loads the library, which needs a tenth of a second.
         """
@@ -151,7 +180,6 @@ class Metrics(Meters):
             self._registry = CollectorRegistry(auto_describe=False)
             self._registry.register(self)
             ProcessCollector(registry=self._registry)
-        self._states = states
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -159,7 +187,7 @@ class Metrics(Meters):
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         model = ("provider", "model")
-        counts: tuple[tuple[str, str, Sequence[str], Mapping[tuple[str, ...], int]], ...] = (
+        counts: tuple[tuple[str, str, Sequence[str], _Samples], ...] = (
             ("turns", "Ended turns by status.", ("status",), self._turns),
             ("steps", "Model calls with a stored decision.", model, self._steps),
             ("llm_tokens", "Tokens by kind; the kinds do not overlap.", (*model, "kind"), self._tokens),
@@ -169,56 +197,71 @@ class Metrics(Meters):
             ("commits", "Committed journal transactions.", (), {(): self.commits}),
             ("schedule_occurrences", "Occurrences of schedules by status.", ("status",), self._occurrences),
             ("http_responses", "HTTP responses by status class.", ("status",), self._answers),
+            ("streams_dropped", "Streams of events that the server ended early.", ("protocol",), self._dropped),
+            (
+                "constellation_failures",
+                "Crashes and errors of constellations.",
+                ("code",),
+                _by(self.failures()),
+            ),
         )
         for name, words, labels, samples in counts:
             family = CounterMetricFamily(f"pattern_{name}", words, labels=labels)
             for values, count in sorted(samples.items()):
                 family.add_metric(values, count)
             yield family
-        words = "Constellations by state, without parked ones."
-        states = GaugeMetricFamily("pattern_constellations", words, labels=("state",))
-        for state, count in self._states.items():
-            states.add_metric((state,), count)
-        yield states
-        yield GaugeMetricFamily("pattern_agents_working", "Agents that are working now.", value=self.working)
-        words = "State of each provider's rate limiter and circuit breaker."
-        gates = GaugeMetricFamily("pattern_model_gate", words, labels=("provider", "what"))
-        for provider, figures in sorted(self.gates().items()):
-            for what, value in sorted(figures.items()):
-                if isinstance(value, int | float):
-                    gates.add_metric((provider, what), value)
-        yield gates
-        words = "When the next timer of any constellation is due, in Unix time; no sample if none is."
-        due, due_ms = GaugeMetricFamily("pattern_next_due_timestamp_seconds", words, labels=()), self.next_due()
-        if due_ms is not None:
-            due.add_metric((), due_ms / 1000)
-        yield due
-        yield from self._of_backups()
+        for name, words, labels, figures in self._gauges():
+            gauge = GaugeMetricFamily(f"pattern_{name}", words, labels=labels)
+            for values, figure in sorted(figures.items()):
+                gauge.add_metric(values, figure)
+            yield gauge
         durations = (
             ("turn_seconds", "Turn duration.", self._turn_seconds),
-            ("step_seconds", "Model step latency, until the decision is stored.", self._step_seconds),
-            ("tool_call_seconds", "Tool call duration.", self._call_seconds),
+            ("commit_seconds", "Duration of transactions that wrote, until they were on disk.", self.commit_seconds),
+            ("activation_seconds", "Duration of waking a constellation.", self.activation_seconds),
             ("loop_lag_seconds", "Event-loop lag.", self._lag),
             ("schedule_late_seconds", "How late due schedules were decided about.", self._late_seconds),
         )
         for name, words, seconds in durations:
             buckets = seconds.buckets()
             yield HistogramMetricFamily(f"pattern_{name}", words, buckets=buckets, sum_value=seconds.total)
+        words = "Duration of the phases of turns: until a turn starts, each prompt, each model call, each tool call."
+        phases = HistogramMetricFamily("pattern_turn_phase_seconds", words, labels=("phase",))
+        for phase, seconds in self._phases.items():
+            phases.add_metric((phase,), seconds.buckets(), seconds.total)
+        yield phases
 
-    def _of_backups(self) -> Iterator[Metric]:
-        from prometheus_client.metrics_core import GaugeMetricFamily
-
+    def _gauges(self) -> Iterator[tuple[str, str, Sequence[str], _Samples]]:
+        """Yield the name, the meaning, the labels and the samples of each gauge."""
+        yield "constellations", "Constellations by state, without parked ones.", ("state",), _by(self.states())
+        yield "agents_working", "Agents that are working now.", (), {(): self.working}
+        words = "Approvals that wait for a person, in constellations that were awake since the start."
+        yield "approvals_pending", words, (), {(): self.pending_approvals()}
+        yield "stream_clients", "Open streams of events.", ("protocol",), _by(self._streams)
+        gates: dict[tuple[str, ...], float] = {
+            (provider, what): value
+            for provider, figures in self.gates().items()
+            for what, value in figures.items()
+            if isinstance(value, int | float)
+        }
+        yield "model_gate", "State of each provider's rate limiter and circuit breaker.", ("provider", "what"), gates
+        words = "When the next timer of any constellation is due, in Unix time; no sample if none is."
+        yield "next_due_timestamp_seconds", words, (), _moment(self.next_due())
         rounds = self.backups()
         for name, words, at in (
             ("complete", "When the last round of backups without a failure began, in Unix time.", rounds.complete_at),
             ("drill", "When a backup was last restored on trial, in Unix time.", rounds.drilled_at),
         ):
-            when = GaugeMetricFamily(
-                f"pattern_backup_{name}_timestamp_seconds", f"{words} No sample if never.", labels=()
-            )
-            if at is not None:
-                when.add_metric((), unix_ms(at) / 1000)
-            yield when
-        yield GaugeMetricFamily(
-            "pattern_backup_failures", "What failed in the last round of backups.", value=len(rounds.failed)
-        )
+            moment = _moment(None if at is None else unix_ms(at))
+            yield f"backup_{name}_timestamp_seconds", f"{words} No sample if never.", (), moment
+        yield "backup_failures", "What failed in the last round of backups.", (), {(): len(rounds.failed)}
+
+
+def _by(figures: Mapping[str, float]) -> _Samples:
+    """Return samples with one label."""
+    return {(value,): figure for value, figure in figures.items()}
+
+
+def _moment(at_ms: int | None) -> _Samples:
+    """Return the sample of a moment in unix milliseconds; none for None."""
+    return {} if at_ms is None else {(): at_ms / 1000}

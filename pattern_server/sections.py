@@ -337,6 +337,21 @@ class BackupConfig(_Section):
     command: tuple[str, ...] = ()
 
 
+def _check_endpoint(endpoint: str | None) -> str | None:
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        raise ValueError("needs an address, such as http://127.0.0.1:4318/v1/traces")
+    return endpoint
+
+
+class TelemetryConfig(_Section):
+    """Traces of turns, `[telemetry]`: ids, names, models, tokens and times, without any text of messages. They need the
+    extra `otel`.
+    """
+
+    # address of your collector for traces (OTLP over HTTP), such as http://127.0.0.1:4318/v1/traces; without it, none
+    endpoint: Annotated[str | None, AfterValidator(_check_endpoint)] = None
+
+
 class SupervisorConfig(_Section):
     """When constellations are parked, quarantined and stopped, `[supervisor]`."""
 

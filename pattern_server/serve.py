@@ -66,6 +66,7 @@ from pattern_server.supervisor import WAKES_AT_ONCE, Supervisor, Wakeups
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
+    from pattern_server.telemetry import Telemetry
 
 SERVER_FILE = "server.json"
 FIRST_TOKEN_FILE = "admin.token"
@@ -193,18 +194,20 @@ async def assembled(
     """
     embedders, metrics = embedder_shelf(config), Metrics()
     runtime = _runtime(config, embedders, metrics, has_timers=has_timers)
-    with _private_files(), DataDirLock.acquire(config.data_dir) as lock, DatabaseThreads() as threads:
+    threads = DatabaseThreads(on_commit=metrics.commit_seconds.observe)
+    with _private_files(), DataDirLock.acquire(config.data_dir) as lock, threads:
         # The file of a killed server names a process that no longer exists or is another program.
         (config.data_dir / SERVER_FILE).unlink(missing_ok=True)
         async with (
             open_global(config.data_dir / "global.db", threads, now=now_text(runtime.clock)) as database,
             open_models(config, runtime.randomness, providers) as models,
+            _telemetry(config) as telemetry,
             _closing(embedders),
             trio.open_nursery() as nursery,
         ):
-            files = ConstellationFiles(config.data_dir, runtime)
-            wakeups = Wakeups(runtime.clock)
+            files, wakeups = ConstellationFiles(config.data_dir, runtime), Wakeups(runtime.clock)
             run = partial(_run_constellation, registry=database, models=models.client, runtime=runtime, wakeups=wakeups)
+            run = partial(run, on_wake=metrics.activation_seconds.observe, telemetry=telemetry)
             supervisor = Supervisor(partial(run, open_database=partial(files.open, threads=threads)), config.supervisor)
             await nursery.start(supervisor.run)
             local_token = new_secret()
@@ -233,12 +236,10 @@ async def assembled(
                 started_at=now_text(runtime.clock),
                 metrics=metrics,
                 models=models,
+                telemetry=telemetry,
                 background=nursery,
             )
-            models.log_unusable()
-            metrics.gates = models.client.gate_figures
-            metrics.next_due = partial(_next_due, supervisor, wakeups)
-            metrics.backups = lambda: backups.rounds
+            _wire(metrics, models, supervisor, wakeups, backups)
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()
@@ -277,6 +278,28 @@ async def _closing(embedders: EmbedderShelf) -> AsyncIterator[None]:
             await embedders.aclose()
 
 
+@asynccontextmanager
+async def _telemetry(config: Config) -> AsyncIterator[Telemetry | None]:
+    """Yield what exports traces; None if they are not configured.
+
+    Raises:
+        ConfigError: the library is not installed.
+    """
+    if config.telemetry.endpoint is None:
+        yield None
+        return
+    try:
+        module = await trio.to_thread.run_sync(import_module, "pattern_server.telemetry")
+    except ImportError as error:
+        words = f"telemetry.endpoint needs the extra `otel` ({error}); run: pip install 'pattern-server[otel]'"
+        raise ConfigError(words, file=str(config.place)) from None
+    telemetry: Telemetry = module.Telemetry(config.telemetry.endpoint)
+    try:
+        yield telemetry
+    finally:
+        await telemetry.aclose()
+
+
 async def _run_constellation(
     constellation_id: str,
     started: Callable[[Constellation], None],
@@ -286,13 +309,16 @@ async def _run_constellation(
     models: ModelClient,
     runtime: Runtime,
     wakeups: Wakeups,
+    on_wake: Callable[[float], None],
+    telemetry: Telemetry | None,
 ) -> None:
     """Open the constellation, call `started` once it is recovered, and run it until it is cancelled. The supervisor
-    runs this.
+    runs this. `on_wake` is called with how long that lasted, in seconds.
 
     Raises:
         DatabaseError: its file cannot be opened.
     """
+    began = trio.current_time()
     # Half of all code, needed by the first constellation: imported in a thread, so that no request waits.
     core = await trio.to_thread.run_sync(import_module, "pattern_core.constellation")
     builtin = await trio.to_thread.run_sync(import_module, "pattern_core.tools.builtin")
@@ -307,7 +333,10 @@ async def _run_constellation(
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(constellation.run)
+                if telemetry is not None:
+                    nursery.start_soon(telemetry.follow, constellation)
                 started(constellation)
+                on_wake(trio.current_time() - began)
                 # Later than that, because no request waits for it, and a full disk here is not a reason to stop.
                 with suppress(DatabaseError):
                     await registry.write(constellations.touch, constellation_id, now_text(runtime.clock))
@@ -317,6 +346,22 @@ async def _run_constellation(
                 due_at = await database.read(outbox.first_due)
                 await registry.write(constellations.set_next_due, constellation_id, due_at)
                 wakeups.set(constellation_id, due_at)
+
+
+def _wire(
+    metrics: Metrics,
+    models: ModelSetup,
+    supervisor: Supervisor[Constellation],
+    wakeups: Wakeups,
+    backups: Backups,
+) -> None:
+    """Let the metrics show what others count, and log which models cannot be used."""
+    models.log_unusable()
+    metrics.gates = models.client.gate_figures
+    metrics.next_due = partial(_next_due, supervisor, wakeups)
+    metrics.backups = lambda: backups.rounds
+    metrics.states, metrics.failures = supervisor.states, lambda: supervisor.failures
+    metrics.pending_approvals = supervisor.pending_approvals
 
 
 def _next_due(supervisor: Supervisor[Constellation], wakeups: Wakeups) -> int | None:

@@ -13,6 +13,7 @@ import ctypes
 import gc
 import logging
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -45,6 +46,11 @@ class Awake(Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether no turn runs or waits."""
+        ...
+
+    @property
+    def pending_approvals(self) -> int:
+        """How many questions wait for a person."""
         ...
 
     async def drain(self) -> None:
@@ -119,6 +125,9 @@ class Supervisor(Generic[C]):
         self._slots: dict[str, _Slot[C]] = {}
         self._sick: dict[str, _Sickness] = {}
         self._aside: set[str] = set()
+        self._asked: dict[str, int] = {}  # questions that waited for a person when their constellation was parked
+        self._queued = 0
+        self.failures = Counter[str]()  # crashes, and errors by their codes
         self._nursery: trio.Nursery | None = None
         self._draining = False
 
@@ -178,6 +187,7 @@ class Supervisor(Generic[C]):
         finally:
             self._aside.discard(constellation_id)
         self._sick.pop(constellation_id, None)
+        self._asked.pop(constellation_id, None)
 
     async def drain(self) -> None:
         """Refuse new work, let each constellation finish its steps within `drain_s`, then stop them all."""
@@ -190,9 +200,19 @@ class Supervisor(Generic[C]):
         """Return the running constellations."""
         return [slot.handle for slot in self._slots.values() if slot.handle is not None]
 
-    def awake(self) -> int:
-        """Return how many constellations are not parked."""
-        return len(self._slots)
+    def pending_approvals(self) -> int:
+        """Return how many questions wait for a person, in all constellations that were awake since the start."""
+        now = {slot.id: slot.handle.pending_approvals for slot in self._slots.values() if slot.handle is not None}
+        return sum((self._asked | now).values())
+
+    def states(self) -> dict[str, int]:
+        """Return how many constellations are in each state; parked ones are in none. Those that are `queued` wait for
+        a place.
+        """
+        found = dict.fromkeys(("queued", "starting", "busy", "idle", "restarting", "parking"), 0)
+        for slot in self._slots.values():
+            found[slot.state if slot.state != "awake" else "idle" if slot.is_parkable() else "busy"] += 1
+        return found | {"queued": self._queued, "quarantined": len(self.quarantined())}
 
     def state_of(self, constellation_id: str) -> tuple[str, str | None]:
         """Return its state: parked, starting, awake, restarting, parking or quarantined (with the reason)."""
@@ -244,16 +264,20 @@ class Supervisor(Generic[C]):
 
     async def _make_room(self) -> None:
         """Park the idle constellation that was used longest ago, if too many are awake."""
-        with trio.move_on_after(ROOM_WAIT_S):
-            while len(self._slots) >= self._config.max_open:
-                parkable = [slot for slot in self._slots.values() if slot.is_parkable()]
-                if parkable:
-                    oldest = min(parkable, key=lambda slot: slot.last_used)
-                    oldest.park()
-                    await oldest.ended.wait()
-                else:
-                    await trio.sleep(0.05)
-            return
+        self._queued += 1
+        try:
+            with trio.move_on_after(ROOM_WAIT_S):
+                while len(self._slots) >= self._config.max_open:
+                    parkable = [slot for slot in self._slots.values() if slot.is_parkable()]
+                    if parkable:
+                        oldest = min(parkable, key=lambda slot: slot.last_used)
+                        oldest.park()
+                        await oldest.ended.wait()
+                    else:
+                        await trio.sleep(0.05)
+                return
+        finally:
+            self._queued -= 1
         raise Unavailable(
             f"{self._config.max_open} constellations are awake and busy; try again soon", retry_after_s=ROOM_WAIT_S
         )
@@ -277,6 +301,8 @@ class Supervisor(Generic[C]):
                     break
                 slot.state = "starting"
         finally:
+            if slot.handle is not None:
+                self._asked[slot.id] = slot.handle.pending_approvals
             del self._slots[slot.id]
             slot.fail(restart_at=math.inf)
             slot.state = "parking"
@@ -308,6 +334,7 @@ class Supervisor(Generic[C]):
             self._refused(slot.id, sickness, refusal)
             return False
         first = failures[0] if failures else RuntimeError("the constellation's task ended unexpectedly")
+        self.failures["crash"] += 1
         sickness.crashes = [at for at in sickness.crashes if now - at < self._config.crash_window_s] + [now]
         _log.error(
             "constellation crashed",
@@ -331,6 +358,7 @@ class Supervisor(Generic[C]):
             slot.park()
 
     def _refused(self, constellation_id: str, sickness: _Sickness, error: DatabaseError | PatternError) -> None:
+        self.failures[error.code] += 1
         sickness.refusals += 1
         seconds = min(STORAGE_RETRY_MAX_S, 2.0 ** (sickness.refusals - 1))
         _quarantine(constellation_id, sickness, seconds, error.message)

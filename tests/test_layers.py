@@ -89,6 +89,7 @@ RULES = (
         ("pattern_server/metrics.py",),
         "the core counts through pattern_core.journal, without a format",
     ),
+    Rule(("opentelemetry",), ("pattern_server/telemetry.py",), "one file knows the format of traces"),
     Rule(("multiprocessing", "concurrent"), (), "work in parallel is trio's tasks and the database's threads"),
     Rule(
         ("random", "secrets", "uuid"),
@@ -98,10 +99,11 @@ RULES = (
 )
 # Heavy libraries that must not delay the start of a server or of `pattern --help`.
 LATE = (
-    *("icalendar", "pint", "markdownify", "prometheus_client", "mcp", "mcp_types", "argon2", "jwt"),
+    *("icalendar", "pint", "markdownify", "prometheus_client", "opentelemetry", "mcp", "mcp_types", "argon2", "jwt"),
     *("numpy", "torch", "sentence_transformers", "huggingface_hub", "onnxruntime", "tokenizers"),
 )
-LOADED_LATE = ("pattern_server/http/mcp.py",)  # files that are themselves imported by the function that needs them
+# files that are themselves imported by the function that needs them
+LOADED_LATE = ("pattern_server/http/mcp.py", "pattern_server/telemetry.py")
 # A dotted call (or the start of one, ending with a dot) -> files that may, and what to do elsewhere.
 CLOCK = (
     "pattern_core/ids.py",

@@ -533,8 +533,11 @@ class _Run:
                 self._runs.forget_history(member.id)
         if is_lost:
             self._runs.outbox.changed()
-        seconds = journal.seconds_since(unix_ms(row.started_at)) if row.started_at else 0.0
-        journal.meters.turn_ended(ending.status, seconds)
+        seconds = queue_s = 0.0
+        if row.started_at is not None:
+            began_ms = unix_ms(row.started_at)
+            seconds, queue_s = journal.seconds_since(began_ms), (began_ms - unix_ms(row.created_at)) / 1000
+        journal.meters.turn_ended(ending.status, seconds, queue_s)
         journal.log_end(row.id, self.group_id, end, seconds=seconds)
 
     def _show(self, connection: Connection, now: str) -> None:

@@ -313,6 +313,8 @@ class Actors:
         history = await self._history(row, active=None, is_new=is_new)
         turn = self._turn(row, agent, history, batch_id=incoming.position, source=payload.get("source"))
         record = turn.record
+        if isinstance(row, TurnRow):
+            record.queue_ms = max(0, record.began_ms - unix_ms(row.created_at))
         asked_by = payload.get("source_metadata")
         if row.parent_turn is not None and payload.get("source") == "group" and isinstance(asked_by, Mapping):
             record.group_id = asked_by["group_id"]
@@ -439,6 +441,7 @@ class Actors:
             record.batch_type = BatchType.CONTINUATION  # it has waited, and others may have overtaken it
         if row.started_at is not None:
             record.began_ms = unix_ms(row.started_at)
+            record.queue_ms = record.began_ms - unix_ms(row.created_at)
         turn.calls.in_doubt.update(call.args_hash for call in found.calls if call.status == EffectStatus.IN_DOUBT)
         turn.judge.said.update(found.said)
         turn.judge.compactions.extend(found.compactions)
@@ -529,6 +532,8 @@ class Actors:
             ending = replace(ending, undelivered=waits, discards=comes_again and is_alone)
         closed = recovery.close_calls(found.unanswered)
         await turn.record.end(ending, closed=closed, cut_off=cut_off, streamed=streamed)
+        if closed:
+            self._services.consent.approvals.changed()
         if ending.undelivered is not None:
             self._services.outbox.changed()
         self.forget(turn.agent.id)

@@ -411,10 +411,11 @@ class TurnCalls:
             work.settle(committed=False)
             work = UnitOfWork()
         self._judge.finish(finished, began_ms)
-        finished = replace(finished, duration_ms=journal.clock.now_ms() - began_ms)
+        took_ms = max(0, journal.clock.now_ms() - began_ms)
+        finished = replace(finished, duration_ms=took_ms)
         self._record.finish(finished, work, planned.arguments)
         name = "unknown" if planned.tool is None else planned.tool.name  # an invented name is not one of ours
-        journal.meters.call_ended(name, finished.status, journal.seconds_since(began_ms))
+        journal.meters.call_ended(name, finished.status, took_ms / 1000)
         self._outside -= not planned.is_inner
         if self._outside:
             await self._record.flush()  # the others may run for long

@@ -131,7 +131,7 @@ class Record:
     is_streamed: bool = False  # pieces of an answer may be stored
     may_hold: bool = False  # there may be reservations for its calls
     began_ms: int = 0
-    asked_ms: int = 0  # when the open step's model was asked, unix ms
+    queue_ms: int = 0  # how long it waited before it was started
     on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # called with a result that became an error
     _question: MessageRow | None = None  # the message that it answers, until it is on disk
     _recorded: list[Recorded] = field(default_factory=list)
@@ -388,8 +388,8 @@ class Record:
         if planned:
             rows.store(steps.plan_calls, planned)
             rows.drafts.extend(map(called, planned))
-        meters = self.journal.meters
-        meters.step_done(spent.provider, spent.model, self.journal.seconds_since(self.asked_ms))
+        meters, took_s = self.journal.meters, self.journal.seconds_since(asking.asked_ms)
+        meters.step_done(spent.provider, spent.model, took_s, (asking.asked_ms - asking.began_ms) / 1000)
         meters.tokens(spent.provider, spent.model, reply.usage, spent.cost_microdollars)
 
     def force(self, calls: Sequence[ToolCall], planned: Sequence[EffectRow]) -> None:
@@ -537,7 +537,7 @@ class Record:
         for message in added:
             self.history.append(message)
         took_s = self.journal.seconds_since(self.began_ms)
-        self.journal.meters.turn_ended(status, took_s)
+        self.journal.meters.turn_ended(status, took_s, self.queue_ms / 1000)
         self.journal.log_end(self.id, self.agent.id, rows.drafts[-1], steps=self.step, model=self.model, seconds=took_s)
 
     # Rows

@@ -41,13 +41,16 @@ def cancelled(reason: str) -> Ending:
 class Asking:
     """The models that a step calls, in order, and the request. `index` is the last called link.
 
-    `facts` returns the facts about a provider's model, including prices.
+    `facts` returns the facts about a provider's model, including prices. Since `began_ms` the request was made, at
+    `asked_ms` the model was called (unix ms).
     """
 
     chain: ModelChain
     prompt: Prompt
     facts: FactsOf
     index: int = 0
+    began_ms: int = 0
+    asked_ms: int = 0
 
     def worst(self) -> WorstCase:
         """Return the worst case over the models."""

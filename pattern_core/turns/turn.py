@@ -162,12 +162,13 @@ class Turn:
             LimitReached: a budget forbids it, or what was asked does not fit.
         """
         look: Look | None = None
+        began_ms = self._services.journal.clock.now_ms()
         question, was_looked, self._has_looked = self.record.history.question, self._has_looked, True
         if not was_looked and question is not None and not question.note:
             prompts, agent_id, settings = self._services.prompts, self.agent.id, self.settings.context
-            now_ms, history = self._services.journal.clock.now_ms(), self.record.history
+            history = self.record.history
             self._found = Findings(parts=await prompts.recent(agent_id, self.record.id, (), settings))
-            look = partial(prompts.look, agent_id=agent_id, history=history, now_ms=now_ms, settings=settings)
+            look = partial(prompts.look, agent_id=agent_id, history=history, now_ms=began_ms, settings=settings)
             is_partial = history.opening_tokens > 0 or history.session_id is not None
             if is_partial and settings.show.get(Kind.RECALLED, True):
                 await self._find_more(await self.record.look(look))
@@ -181,6 +182,7 @@ class Turn:
             if seen is None:
                 self.is_addressed = False  # the prompt shows what joined
                 self._found = None
+                asking.began_ms = began_ms
                 return asking
             look = None
             await self._find_more(seen)
@@ -305,7 +307,7 @@ class Turn:
         writer = DeltaWriter(record, services)
         kept: tuple[ModelReply, str] | None = None
         while kept is None:
-            record.asked_ms = services.journal.clock.now_ms()
+            asking.asked_ms = services.journal.clock.now_ms()
             try:
                 kept = await self._kept(await self._answer(asking, writer), asking)
             except ModelError as error:
@@ -476,7 +478,7 @@ class Turn:
             planned = self.calls.plan(calls)
             self.record.force(calls, [one.row for one in planned])
         await self.record.wait()
-        self._services.consent.approvals.asked()
+        self._services.consent.approvals.changed()
         return None
 
     async def join(self) -> None:

@@ -239,6 +239,24 @@ def calls_with_results(
     return [(_EFFECTS.make(row), *row[-2:]) for row in rows]
 
 
+def ended_steps(connection: Connection, turn: int) -> list[tuple[StepRow, str]]:
+    """Return the steps of a turn that have ended, in order, each with its end."""
+    sql = f"SELECT {_STEPS.columns}, ended_at FROM step WHERE turn = ? AND ended_at IS NOT NULL ORDER BY no, attempt"
+    return [(_STEPS.make(row[:-1]), row[-1]) for row in connection.execute(sql, (turn,))]
+
+
+def ended_calls(connection: Connection, turn: int) -> list[tuple[EffectRow, str, int]]:
+    """Return the calls of a turn that have ended, in order, each with its end and the milliseconds that it ran."""
+    rows = connection.execute(
+        f"SELECT {_PLANNED.columns}, ended_at, coalesce(lasted_ms, 0) FROM effect JOIN"
+        " (SELECT data ->> '$.step' AS of_step, data ->> '$.call' AS of_call, data ->> '$.duration_ms' AS lasted_ms"
+        " FROM event WHERE turn = ?1 AND name = 'tool.result') ON step = of_step AND call = of_call"
+        " WHERE effect.turn = ?1 ORDER BY step, call",
+        (turn,),
+    )
+    return [(_PLANNED.make(row[:-2]), *row[-2:]) for row in rows]
+
+
 def _change_call(connection: Connection, key: Key, condition: str, changes: str, values: Values = ()) -> None:
     connection.execute(
         f"UPDATE effect SET {changes} WHERE turn = ? AND step = ? AND call = ? AND {condition}", (*values, *key)

@@ -172,6 +172,11 @@ def _next_no(connection: Connection, row: UsageRow) -> int:
     return no
 
 
+def of_model_calls(connection: Connection, turn: int) -> list[UsageRow]:
+    """Return the usage of the calls of a turn's steps, in order."""
+    return _USAGE.select(connection, "WHERE turn = ? AND purpose = ? ORDER BY step, attempt", (turn, STEP))
+
+
 def of_turn(connection: Connection, turn: int) -> UsageSum:
     """Return the sum over all calls of a turn, failed attempts included; without the turns that it started."""
     return sum_of(connection.execute(f"SELECT {', '.join(SUMS)} FROM usage WHERE turn = ?", (turn,)).get)

@@ -51,3 +51,8 @@ def first_due(connection: Connection) -> str | None:
     """Return when the next timer is due; None without any."""
     first: str | None = connection.execute("SELECT min(due_at) FROM timer").get
     return first
+
+
+def outlook(connection: Connection, kind: str) -> tuple[str | None, int]:
+    """Return when the next timer is due (None without any), and how many of one kind there are."""
+    return first_due(connection), _TIMERS.count(connection, "WHERE kind = ?", (kind,))

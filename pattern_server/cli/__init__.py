@@ -60,6 +60,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "approvals": Entry("pattern_server.cli.approvals", "Requests that wait for a person: list, approve, deny …"),
         "tool": Entry("pattern_server.cli.tools", "Tools for agents: list."),
         "mcp": Entry("pattern_server.cli.tools", "MCP servers, which provide tools: list, test …"),
+        "acp": Entry("pattern_server.cli.acp", "Serve an agent to an editor that speaks the Agent Client Protocol."),
         "archive": Entry("pattern_server.cli.archive", "Long-term entries outside the prompt: add, list, search …"),
         "history": Entry("pattern_server.cli.history", "Messages of an agent: show, import, summaries."),
         "search": Entry("pattern_server.cli.search", "Search messages, memory, archive, files and tasks."),

@@ -11,6 +11,6 @@ LEFT = "pattern.left"
 # Here the border offers a function that authenticates the request's token again; it raises `Unauthorized` where the
 # token is no longer valid, or for another caller or other rights.
 REAUTHENTICATE = "pattern.reauthenticate"
-# Here a stream stores what serves it, given the border's `send`, once the framework has returned: else each of a
-# thousand readers would keep 10 KiB of its frames.
+# Here a stream stores what serves it, given the border's `send` and what counts a stream that the server ends early,
+# once the framework has returned: else each of a thousand readers would keep 10 KiB of its frames.
 STREAM = "pattern.stream"

@@ -172,7 +172,8 @@ class Border:
             await exchange.read_body(max(config.body_bytes_max, longer))
             await self._app({**scope}, exchange.receive, exchange.send)
             if stream := scope["state"].pop(STREAM, None):
-                await stream(exchange.send)
+                with self._server.metrics.streaming("sse") as dropped:
+                    await stream(exchange.send, dropped)
 
     async def _authenticate(self, scope: Scope, authorization: bytes) -> Principal:
         kind, _, secret = authorization.partition(b" ")

@@ -44,6 +44,7 @@ from pattern_server.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
+    from pattern_server.telemetry import Telemetry
 
 API = "/api/v1"
 # Routes of the API that need no token, because they are there to get one: their paths, and those that these match.
@@ -71,6 +72,7 @@ class ServerState:
     started_at: str
     metrics: Metrics
     models: ModelSetup
+    telemetry: Telemetry | None
     background: trio.Nursery
 
 
@@ -92,6 +94,7 @@ class Access:
     caller: Principal
     c: str
     state: dict[str, Any] = field(default_factory=dict, kw_only=True)  # the request's, in the ASGI scope
+    traceparent: str | None = field(default=None, kw_only=True)  # the request's header of that name
 
     def use(self) -> AbstractAsyncContextManager[Constellation]:
         """Return the constellation, awake within the block. Raises as `Constellations.use`."""
@@ -148,7 +151,8 @@ class Demand:
     async def access(self, request: Request, c: str) -> Access:
         """Return the caller's access to the constellation of the path."""
         caller = await self.caller(request)
-        return Access(request.app.state.server, caller, c, state=request.scope["state"])
+        given = request.headers.get("traceparent")
+        return Access(request.app.state.server, caller, c, state=request.scope["state"], traceparent=given)
 
     async def awake(self, request: Request, c: str) -> AsyncIterator[AwakeAccess]:
         """Yield the caller's access to the constellation of the path, awake."""

@@ -119,7 +119,7 @@ class EventStream(Response):
         self._reauthenticate = scope["state"][REAUTHENTICATE]
         scope["state"][STREAM] = self._serve
 
-    async def _serve(self, send: Send) -> None:
+    async def _serve(self, send: Send, dropped: Callable[[], None]) -> None:
         has_started, rest = False, b""
         self._send = send
         try:
@@ -140,6 +140,7 @@ class EventStream(Response):
         except (Unauthorized, Unavailable, StorageFailed) as error:
             if not has_started:
                 raise
+            dropped()
             rest = self.broken(error)
         await send({"type": "http.response.body", "body": rest, "more_body": False})
 

@@ -110,6 +110,11 @@ class EventSocket(Response):
         self._scope, self._receive, self._send = scope, receive, send
         headers = dict(scope["headers"])
         await send({"type": "http.response.start", "status": 101, "headers": _accepted(headers)})
+        streaming = scope["app"].state.server.metrics.streaming("websocket")
+        with streaming as self._dropped:
+            await self._converse()
+
+    async def _converse(self) -> None:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._heard_at = trio.current_time()
@@ -282,6 +287,7 @@ class EventSocket(Response):
         await self._write(TextMessage(data=text.encode("utf-8", "replace").decode()))
 
     async def _close(self, code: CloseReason, reason: str) -> None:
+        self._dropped()
         await self._write(CloseConnection(code=code, reason=reason.encode()[:REASON_BYTES_MAX].decode(errors="ignore")))
         # What the client still sends is read: a connection that is closed before loses what was sent over it.
         self._is_closing = True

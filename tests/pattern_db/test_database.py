@@ -304,3 +304,21 @@ def test_leaving_the_threads_waits_for_what_has_begun(tmp_path: Path) -> None:
     trio.run(main)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("database-")]
     assert threading.active_count() <= before + 1  # trio keeps a worker for opening files
+
+
+def test_a_transaction_that_wrote_is_reported_with_its_duration(tmp_path: Path) -> None:
+    took: list[float] = []
+
+    async def main() -> None:
+        with DatabaseThreads(on_commit=took.append) as threads:
+            async with await Database.open(make(tmp_path / "words.db"), threads) as database:
+                await database.read(words)
+                assert took == []
+                await database.write(add, "a")
+                assert len(took) == 1
+                with pytest.raises(ZeroDivisionError):
+                    await database.write(lambda _connection: 1 // 0)
+
+    trio.run(main)
+    assert len(took) == 2
+    assert all(0 < seconds < 60 for seconds in took)

@@ -74,7 +74,7 @@ async def test_only_what_has_changed_is_copied_and_nothing_is_woken(tmp_path: Pa
         before = place.parts.state.constellations.files.closed_as(c)
         for _ in range(3):  # closed, and copied once
             await round_of(backups, clock)
-            assert place.parts.state.supervisor.awake() == 0
+            assert len(place.parts.state.supervisor.handles()) == 0
             assert place.parts.state.constellations.files.closed_as(c) == before
         newest, former = copies(backups, c)
         assert (newest.rows["messages"], newest.source, former) == (4, before, first[0])

@@ -26,6 +26,7 @@ class Sleeper:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_idle = True
+        self.pending_approvals = 0
         self.crash: Exception | None = None
         self.crashing = trio.Event()
         self.drained = False
@@ -92,7 +93,7 @@ async def test_first_users_share_one_start(autojump_clock: trio.testing.MockCloc
             for _ in range(10):
                 nursery.start_soon(touch, supervisor, "a")
         assert world.lives["a"] == 1
-        assert supervisor.awake() == 1
+        assert len(supervisor.handles()) == 1
     assert world.running["a"] == 0
 
 
@@ -110,9 +111,9 @@ async def test_idle_ones_are_parked_and_woken_again(autojump_clock: trio.testing
         await touch(supervisor, "a")
         assert supervisor.state_of("a") == ("awake", None)
         await trio.sleep(9)
-        assert supervisor.awake() == 1
+        assert len(supervisor.handles()) == 1
         await trio.sleep(6)
-        assert supervisor.awake() == 0
+        assert len(supervisor.handles()) == 0
         assert world.running["a"] == 0
         await touch(supervisor, "a")
         assert world.lives["a"] == 2
@@ -133,7 +134,7 @@ async def test_what_parked_ones_leave_behind_is_freed(autojump_clock: trio.testi
             await touch(supervisor, "a")
             assert left[0]() is not None
             await trio.sleep(60)
-            assert supervisor.awake() == 0
+            assert len(supervisor.handles()) == 0
             assert left[0]() is None
     finally:
         gc.enable()
@@ -143,7 +144,30 @@ async def test_used_or_busy_ones_are_not_parked(autojump_clock: trio.testing.Moc
     async with supervised(idle_park_s=10) as (_world, supervisor), supervisor.use("used"):
         (await touch(supervisor, "busy")).is_idle = False
         await trio.sleep(100)
-        assert supervisor.awake() == 2
+        assert len(supervisor.handles()) == 2
+
+
+async def test_states_and_questions_of_all_that_were_awake(autojump_clock: trio.testing.MockClock) -> None:
+    async with supervised(idle_park_s=10, max_open=2) as (_world, supervisor):
+        (await touch(supervisor, "busy")).is_idle = False
+        (await touch(supervisor, "asks")).pending_approvals = 3
+        (await touch(supervisor, "busy")).pending_approvals = 1
+        states = supervisor.states()
+        assert states.pop("busy") == states.pop("idle") == 1
+        assert states == dict.fromkeys(("queued", "starting", "restarting", "parking", "quarantined"), 0)
+        assert supervisor.pending_approvals() == 4
+        await trio.sleep(20)
+        assert supervisor.states()["idle"] == 0, "one is parked"
+        assert supervisor.pending_approvals() == 4
+        async with supervisor.use("other"), trio.open_nursery() as nursery:
+            nursery.start_soon(touch, supervisor, "asks")
+            await trio.sleep(0.1)
+            assert supervisor.states()["queued"] == 1, "two others are in use"
+            nursery.cancel_scope.cancel()
+        assert supervisor.states()["queued"] == 0
+        async with supervisor.aside("asks"):
+            pass
+        assert supervisor.pending_approvals() == 1, "its files may be others now"
 
 
 async def test_a_crash_restarts_one_and_leaves_others_alone(autojump_clock: trio.testing.MockClock) -> None:
@@ -191,6 +215,7 @@ async def test_the_fifth_crash_within_a_minute_quarantines(autojump_clock: trio.
         assert "secret words" not in str(caught.value)
         assert 0 < float(str(caught.value.details["retry_after_s"])) <= 60
         assert supervisor.quarantined() == ["a"]
+        assert supervisor.failures == {"crash": 5}
         assert supervisor.state_of("a")[0] == "quarantined"
         await touch(supervisor, "b")
         await trio.sleep(61)
@@ -283,7 +308,7 @@ async def test_the_longest_unused_one_makes_room(autojump_clock: trio.testing.Mo
         for name in ("a", "b", "a", "c"):
             await touch(supervisor, name)
             await trio.sleep(0.1)
-        assert supervisor.awake() == 2
+        assert len(supervisor.handles()) == 2
         assert world.running == Counter({"a": 1, "c": 1, "b": 0})
 
 
@@ -303,7 +328,7 @@ async def test_drain_lets_work_end_within_its_time(autojump_clock: trio.testing.
         await supervisor.drain()
         assert trio.current_time() - before < 6
         assert (quick.drained, slow.drained) == (True, False)
-        assert supervisor.awake() == 0
+        assert len(supervisor.handles()) == 0
         with pytest.raises(Unavailable, match="stopping"):
             await touch(supervisor, "quick")
 

@@ -17,7 +17,7 @@ from tests.recorded.script import Step, read, write
 REQUESTS_MIN, COMMANDS_MIN = 200, 60
 BYTES_MAX = 1_500_000
 # What runs until it is stopped, what describes the machine, and what waits for input at a terminal.
-NOT_RECORDED = {"serve", "demo", "doctor", "up", "down", "status"}
+NOT_RECORDED = {"acp", "serve", "demo", "doctor", "up", "down", "status"}
 
 
 @pytest.fixture

@@ -78,8 +78,7 @@ async def metrics(server: Server) -> Response:
 
     The text format, version 0.0.4. Metrics contain no names of people or agents and no texts.
     """
-    states = {"awake": server.supervisor.awake(), "quarantined": len(server.supervisor.quarantined())}
-    return Response(server.metrics.text(states), media_type=CONTENT_TYPE)
+    return Response(server.metrics.text(), media_type=CONTENT_TYPE)
 
 
 @router.get("/docs", include_in_schema=False)

@@ -175,6 +175,8 @@ async def deliver(
     async with home.use() as constellation:
         seen = constellation.events.latest
         ticket = await submit(constellation)
+        if home.server.telemetry is not None:
+            home.server.telemetry.link(ticket.turn_id, home.traceparent)
         if "on-disconnect=cancel" in prefer.lower():
             home.state[LEFT] = partial(_cancel, home, ticket.turn_id)
         if MEDIA_TYPE in accept.lower():

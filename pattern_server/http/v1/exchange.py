@@ -139,11 +139,11 @@ async def begin(
         ticket = await constellation.submit_to_group(named.owner.id, incoming)
     else:
         ticket = await constellation.submit(incoming)
-    return (
-        pending(turn_id=ticket.turn_id)
-        if ticket.is_replay
-        else pending(turn_id=ticket.turn_id, after=seen, is_new=True)
-    )
+    if ticket.is_replay:
+        return pending(turn_id=ticket.turn_id)
+    if (telemetry := request.app.state.server.telemetry) is not None:
+        telemetry.link(ticket.turn_id, request.headers.get("traceparent"))
+    return pending(turn_id=ticket.turn_id, after=seen, is_new=True)
 
 
 async def _placed(

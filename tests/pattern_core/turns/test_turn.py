@@ -250,7 +250,7 @@ class Counting(Meters):
         super().__init__()
         self.steps: list[str] = []
 
-    def step_done(self, provider: str, model: str, seconds: float) -> None:
+    def step_done(self, provider: str, model: str, seconds: float, prompt_s: float) -> None:
         """A decision more."""
         self.steps.append(f"{provider}/{model}")
 

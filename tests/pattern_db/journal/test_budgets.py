@@ -77,6 +77,7 @@ def test_what_is_spent(db: Connection, make_turn: MakeTurn) -> None:
     root = make_turn("turn_1")
     child = make_turn("turn_2", agent="bob", parent_turn=root)
     usage.add(db, row(root))
+    assert usage.of_model_calls(db, root) == [row(root)]
     of_group = row(child, agent="bob")._replace(cost_microdollars=None, group_id="grp_1", at="2026-11-22T00:00:00.000Z")
     usage.add(db, of_group)
     assert budgets.spent(db, BudgetScope.CONSTELLATION, "", since="") == Spent(220, 7, 1)

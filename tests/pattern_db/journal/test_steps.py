@@ -7,7 +7,7 @@ import pytest
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import EffectClass, EffectStatus
 from pattern_db.errors import RowConflict
-from pattern_db.journal import steps, turns
+from pattern_db.journal import events, steps, turns
 from pattern_db.journal.steps import EffectRow, Key, StepRow
 from pattern_db.journal.turns import Started
 from pattern_db.tables.prompts import LoggedParts, ShownRow
@@ -180,3 +180,18 @@ def test_equal_calls_have_equal_digests() -> None:
     one = steps.hash_call("mail", '{"to":"bob"}')
     assert (len(one), steps.hash_call("mail", '{"to":"bob"}')) == (16, one)
     assert len({one, steps.hash_call("mai", 'l{"to":"bob"}'), steps.hash_call("mail", "{}")}) == 3
+
+
+def test_what_has_ended_with_its_times(db: Connection, make_turn: MakeTurn, say: Say) -> None:
+    turn = make_turn()
+    steps.open_step(db, step(turn), SHOWN)
+    steps.plan_calls(db, [row(turn), row(turn, 1)])
+    assert (steps.ended_steps(db, turn), steps.ended_calls(db, turn)) == ([], [])
+    steps.close(db, (turn, 1, 1), status="done", ended_at=LATER)
+    assert steps.ended_steps(db, turn) == [(step(turn)._replace(status="done"), LATER)]
+    start(db, row(turn).key)
+    finish(db, row(turn).key)
+    data = '{"step": 1, "call": 0, "duration_ms": 7}'
+    events.append(db, [(turn, "tool.result", data), (turn, "tool.call", data)], created_at=LATER)
+    [(call, ended_at, lasted_ms)] = steps.ended_calls(db, turn)
+    assert (call.key, call.status, ended_at, lasted_ms) == ((turn, 1, 0), "done", LATER, 7)

@@ -17,6 +17,7 @@ def test_a_timer_is_moved_found_and_taken_once(db: Connection) -> None:
     timers.put(db, one)
     timers.put(db, other)
     assert timers.first_due(db) == FIRST
+    assert timers.outlook(db, "approval") == (FIRST, 1)
     assert timers.due(db, FIRST, 9) == [one]
     moved = one._replace(due_at=SECOND)
     timers.put(db, moved)

@@ -390,7 +390,8 @@ async def test_alive_and_ready(place: Place, monkeypatch: pytest.MonkeyPatch) ->
 async def test_counts(home: Place) -> None:
     await home.admin.get("/constellations/nothing")
     text = (await ask(home, "/metrics")).text
-    assert 'pattern_constellations{state="awake"} 1' in text
+    assert 'pattern_constellations{state="idle"} 1' in text
+    assert 'pattern_constellations{state="queued"} 0' in text
     assert 'pattern_constellations{state="quarantined"} 0' in text
     assert 'pattern_http_responses_total{status="4xx"} 1' in text
     assert 'pattern_model_gate{provider="scripted",what="running"} 0' in text

@@ -56,6 +56,7 @@ async def test_a_quiet_stream_shows_that_it_lives(place: Place, monkeypatch: pyt
     async with place.admin.stream("GET", "/constellations/home/events?after=0") as answer:
         lines = answer.aiter_lines()
         found = [await anext(lines) for _ in range(40)]
+        assert place.parts.state.metrics._streams["sse"] == 1
     assert found[0] == "retry: 1000"
     assert ": still here" in found
     assert answer.headers["cache-control"] == "no-store"
@@ -89,6 +90,8 @@ async def test_a_stream_ends_with_its_constellation_and_is_resumed(place: Place)
         nursery.start_soon(stop)
         seen += [event["id"] for event in await read_events(answer, begun=begun)]  # to its end, which is a clean one
     assert seen == list(range(1, len(seen) + 1))
+    metrics = place.parts.state.metrics
+    assert (metrics._streams["sse"], metrics._dropped[("sse",)]) == (0, 1)
     await place.say("Hello again")
     resumed = await place.events("/constellations/home/events", after=seen[-1], most=3)
     assert all(event["id"] > seen[-1] for event in resumed)
@@ -206,7 +209,7 @@ async def test_a_new_turn_may_end_before_its_stream_begins(place: Place) -> None
     with trio.fail_after(60):
         await EventStream(use, after=seen, turn_id=turn_id, is_new=True)(scope, receive, send)
         assert not sent, "the framework returns first, else its frames would stay in memory"
-        await scope["state"][STREAM](send)
+        await scope["state"][STREAM](send, lambda: None)
     frames = b"".join(message.get("body", b"") for message in sent).decode()
     names = re.findall(r"^event: (.+)$", frames, re.MULTILINE)
     assert (names[0], names[-1]) == ("turn.queued", "turn.completed")

@@ -80,6 +80,7 @@ async def test_requests_and_events_share_a_connection(home: Place) -> None:
     async with line_of(home) as line:
         await line.tell(type="subscribe", id="all", after=0)
         assert await line.hear() == {"type": "subscribed", "id": "all", "after": 0}
+        assert home.parts.state.metrics._streams["websocket"] == 1
         await line.tell(type="request", id=7, method="POST", path="agents/ada/messages", body={"content": "Hello"})
         heard = [await line.hear()]
         while heard[-1].get("event") != "turn.completed" or not any(one["type"] == "answer" for one in heard):
@@ -318,6 +319,7 @@ async def test_a_reader_that_lags_is_closed_with_the_place_to_continue(
     last = heard[-1]["data"]["seq"]
     assert caught.value.rcvd.reason.endswith(f"after={last}")
     assert first < last
+    assert home.parts.state.metrics._dropped == {("websocket",): 1}
 
 
 async def test_a_subscription_ends_between_frames(home: Place, scripted: ScriptedProvider) -> None:

@@ -146,7 +146,7 @@ async def test_a_starter_that_cannot_be_created_leaves_nothing(
     assert await items(place.admin, "/constellations") == []
     folder = place.parts.state.config.data_dir / "constellations"
     assert not folder.exists() or list(folder.iterdir()) == []
-    assert place.parts.state.supervisor.awake() == 0
+    assert len(place.parts.state.supervisor.handles()) == 0
 
 
 async def test_its_schedules_wake_it_after_it_was_parked(place: Place) -> None:

@@ -1,0 +1,390 @@
+"""`pattern acp`: an agent for editors that speak the Agent Client Protocol, version 1.
+
+An editor starts the command and talks to it over standard input and output, in lines of JSON-RPC 2.0. Its sessions are
+sessions of the agent, updates are made from the events of turns, and requests for permission from approvals.
+
+Source: agentclientprotocol.com, protocol version 1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import click
+import trio
+
+from pattern_core.errors import PatternError
+from pattern_core.events import TERMINAL
+from pattern_core.ids import Ids, SystemClock, system_randomness
+from pattern_server.cli.approvals import what_is_asked
+from pattern_server.cli.client import Json, ServerEvent, ServerFailed, ServerUnreachable
+from pattern_server.cli.command import Home, agent_option, always_hosting
+from pattern_server.cli.output import Output
+
+PROTOCOL_VERSION = 1
+LINE_BYTES_MAX = 64 * 1024 * 1024  # of the editor; images are in it
+RUNNING_MAX = 64  # requests of the editor that are answered at the same time
+RECONNECT_S = 60.0  # for so long a lost connection to the server is made again …
+RECONNECT_EVERY_S = 0.5  # … with such pauses
+UNAVAILABLE = 503
+ORIGIN = "acp"  # of sessions and messages
+AGAIN = "\n\n(The answer was interrupted; it begins again.)\n\n"
+
+# Codes of JSON-RPC 2.0, and those of the protocol.
+NOT_JSON, NOT_A_REQUEST, NO_METHOD, NOT_VALID, FAILED = -32700, -32600, -32601, -32602, -32603
+CODES: Mapping[int, int] = {401: -32000, 404: -32002, 400: NOT_VALID, 422: NOT_VALID}  # by HTTP status
+
+CAPABILITIES: Json = {
+    "loadSession": True,
+    "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
+    "mcpCapabilities": {"http": False, "sse": False},
+}
+ALLOW: Json = {"optionId": "once", "name": "Allow", "kind": "allow_once"}
+ALWAYS: Json = {"optionId": "always", "name": "Always allow this tool", "kind": "allow_always"}
+DENY: Json = {"optionId": "deny", "name": "Deny", "kind": "reject_once"}
+STOPS = {
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}  # why a turn that completed stopped, by what its model says
+
+
+@click.command(epilog="Example: pattern acp -c home -a ada")
+@agent_option
+@always_hosting
+async def acp(home: Home, output: Output, agent: str) -> None:
+    """Serve an agent to an editor that speaks the Agent Client Protocol, such as Zed, which starts this command.
+
+    Speaks the protocol over standard input and output until the input ends; turns that run then continue. Starts a
+    server in the background if none runs.
+    """
+    await home.get("agents", agent)  # a wrong name or token is refused here, with a reason that a person can read
+    incoming, outgoing = trio.wrap_file(sys.stdin.buffer), trio.wrap_file(sys.stdout.buffer)
+    async with trio.open_nursery() as nursery:
+        await Editor(home, agent, output, nursery, outgoing).serve(incoming)
+        nursery.cancel_scope.cancel()
+
+
+class RpcError(Exception):
+    """The answer to a request is this error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(slots=True, eq=False)
+class EditorPrompt:
+    """A prompt that is answered: its turn, once that is known, and the last event of it."""
+
+    params: Json
+    session_id: str
+    key: str
+    turn_id: str = ""
+    seq: int | None = None
+    is_cancelled: bool = False
+    is_streamed: bool = False  # the text of the next message was sent piece by piece
+    lost_at: float = math.inf
+
+
+@dataclass(eq=False)
+class Editor:
+    """The editor at the other end, and its prompts."""
+
+    home: Home
+    agent: str
+    output: Output
+    nursery: trio.Nursery
+    outgoing: Any  # a file of bytes, in trio's form
+    _sending: trio.Lock = field(default_factory=trio.Lock)
+    _running: int = 0
+    _asked: dict[int, trio.MemorySendChannel[Json]] = field(default_factory=dict)
+    _count: int = 0
+    _prompts: list[EditorPrompt] = field(default_factory=list)
+    _ids: Ids = field(default_factory=lambda: Ids(SystemClock(), system_randomness()))
+
+    # JSON-RPC
+
+    async def serve(self, incoming: Any) -> None:
+        """Serve what the editor sends, until its input ends."""
+        while line := await incoming.readline(LINE_BYTES_MAX):
+            try:
+                message = json.loads(line)
+            except ValueError:
+                await self._send({"id": None, "error": {"code": NOT_JSON, "message": "the line is not JSON"}})
+                continue
+            if not isinstance(message, dict):
+                await self._send({"id": None, "error": {"code": NOT_A_REQUEST, "message": "this is not a request"}})
+            elif "method" not in message:
+                number = message.get("id")
+                if isinstance(number, int) and (waiting := self._asked.pop(number, None)) is not None:
+                    waiting.send_nowait(message)
+            elif "id" not in message:
+                if message["method"] == "session/cancel":
+                    await self._cancel(message.get("params"))
+            elif self._running >= RUNNING_MAX:
+                refusal = {"code": FAILED, "message": f"{RUNNING_MAX} requests are running; send it again later"}
+                await self._send({"id": message["id"], "error": refusal})
+            else:
+                self._running += 1
+                if message["method"] == "session/prompt" and isinstance(params := message.get("params"), dict):
+                    # Known before the next line is read, which may cancel it.
+                    self._prompts.append(EditorPrompt(params, str(params.get("sessionId")), self._ids.new("key")))
+                self.nursery.start_soon(self._answer, message)
+
+    async def _answer(self, request: Json) -> None:
+        methods = {
+            "initialize": self._initialize,
+            "session/new": self._new,
+            "session/load": self._load,
+            "session/prompt": self._prompt,
+        }
+        answer: Json
+        try:
+            if (method := methods.get(str(request["method"]))) is None:
+                raise RpcError(NO_METHOD, f"there is no method {request['method']!r}")
+            answer = {"result": await method(request.get("params", {}))}
+        except RpcError as error:
+            answer = {"error": {"code": error.code, "message": str(error)}}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            answer = {"error": {"code": NOT_VALID, "message": f"the parameters are not valid: {error!r}"}}
+        except ServerFailed as error:
+            code = CODES.get(error.status, FAILED)
+            answer = {"error": {"code": code, "message": error.message, "data": {"code": error.problem_code}}}
+        except PatternError as error:
+            answer = {"error": {"code": FAILED, "message": error.message, "data": {"code": error.code}}}
+        finally:
+            self._running -= 1
+        await self._send({"id": request["id"], **answer})
+
+    async def _send(self, message: Json) -> None:
+        line = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False, separators=(",", ":"))
+        async with self._sending:
+            await self.outgoing.write(line.encode("utf-8", "replace") + b"\n")
+            await self.outgoing.flush()
+
+    async def _ask(self, method: str, params: Json) -> Json:
+        """Return the editor's answer to a request: its whole message."""
+        self._count += 1
+        number = self._count
+        self._asked[number], receiving = trio.open_memory_channel[Json](1)
+        await self._send({"id": number, "method": method, "params": params})
+        return await receiving.receive()
+
+    async def _update(self, session_id: str, updates: Iterator[Json]) -> None:
+        for update in updates:
+            await self._send({"method": "session/update", "params": {"sessionId": session_id, "update": update}})
+
+    # Methods
+
+    async def _initialize(self, params: Json) -> Json:
+        int(params["protocolVersion"])
+        about = {"name": "pattern", "title": "Pattern", "version": version("pattern-server")}
+        return {
+            "protocolVersion": PROTOCOL_VERSION,
+            "agentCapabilities": CAPABILITIES,
+            "agentInfo": about,
+            "authMethods": [],
+        }
+
+    async def _new(self, _params: Json) -> Json:
+        made = await self.home.call("POST", "agents", self.agent, "sessions", body={"origin": ORIGIN})
+        return {"sessionId": made["id"]}
+
+    async def _load(self, params: Json) -> Json:
+        session_id = str(params["sessionId"])
+        await self.home.get("agents", self.agent, "sessions", session_id)
+        rows = await self.home.pages("agents", self.agent, "messages", session=session_id)
+        for row in reversed(rows):
+            await self._update(session_id, of_row(row))
+        return {}
+
+    async def _prompt(self, params: Json) -> Json:
+        [prompt] = [one for one in self._prompts if one.params is params]
+        try:
+            body = {"content": content_of(params["prompt"]), "session_id": prompt.session_id, "source": ORIGIN}
+            async with aclosing(self._events(prompt, body)) as events:
+                async for event in events:
+                    if not prompt.turn_id:
+                        prompt.turn_id = str(event.data["turn_id"])
+                        if prompt.is_cancelled:
+                            await self._stop(prompt)
+                    if event.name in TERMINAL:
+                        return {"stopReason": stop_of(event)}
+                    if event.name == "approval.requested":
+                        self.nursery.start_soon(self._put, prompt, event.data)
+                    await self._update(prompt.session_id, of_event(event, prompt))
+                    prompt.seq, prompt.lost_at = event.seq, math.inf
+        finally:
+            self._prompts.remove(prompt)
+        raise AssertionError("events end with a terminal one, or raise")
+
+    async def _events(self, prompt: EditorPrompt, body: Json) -> AsyncGenerator[ServerEvent]:
+        """Yield the events of the turn of a prompt; a connection that is lost is made again, and nothing is repeated.
+
+        Raises:
+            ServerFailed, ServerUnreachable: the server refuses the message, or stays away.
+        """
+        while True:
+            where = ("turns", prompt.turn_id, "events") if prompt.turn_id else ("agents", self.agent, "messages")
+            given = {"after": prompt.seq} if prompt.turn_id else {"body": body, "key": prompt.key}
+            lost: PatternError = ServerUnreachable("the server ended the stream; the turn continues")
+            try:
+                async with self.home.events(*where, **given) as events:
+                    async for event in events:
+                        yield event
+            except ServerUnreachable as error:
+                lost = error
+            except ServerFailed as error:
+                if error.status != UNAVAILABLE or not prompt.turn_id:
+                    raise
+                lost = error
+            prompt.lost_at = min(prompt.lost_at, trio.current_time())
+            if trio.current_time() > prompt.lost_at + RECONNECT_S:
+                raise lost
+            await trio.sleep(RECONNECT_EVERY_S)
+            self.home.find_again()
+
+    async def _cancel(self, params: Any) -> None:
+        session_id = params.get("sessionId") if isinstance(params, dict) else None
+        for prompt in [one for one in self._prompts if one.session_id == session_id]:
+            prompt.is_cancelled = True
+            if prompt.turn_id:
+                self.nursery.start_soon(self._stop, prompt)
+
+    async def _stop(self, prompt: EditorPrompt) -> None:
+        try:
+            await self.home.call("POST", "turns", prompt.turn_id, "cancel")
+        except (ServerFailed, ServerUnreachable) as error:
+            self.output.note(error.message)
+
+    async def _put(self, prompt: EditorPrompt, approval: Json) -> None:
+        """Put a question to the person at the editor. An answer from elsewhere counts if it comes first."""
+        request = approval["request"]
+        options = [ALLOW, ALWAYS, DENY] if request.get("subject") else [ALLOW, DENY]
+        call: Json = {"toolCallId": approval["approval_id"]}
+        if "call_id" in request:
+            call = {"toolCallId": id_of(prompt.turn_id, request), "rawInput": request.get("arguments")}
+        asked = {"sessionId": prompt.session_id, "toolCall": {**call, "title": what_is_asked(request)}}
+        answer = await self._ask("session/request_permission", {**asked, "options": options})
+        outcome = (answer.get("result") or {}).get("outcome") or {}
+        chosen = outcome.get("optionId")
+        if outcome.get("outcome") != "selected":
+            return  # the turn is cancelled, or waits for an answer from elsewhere
+        body = {"decision": "deny"} if chosen == "deny" else {"decision": "approve", "scope": chosen}
+        try:
+            await self.home.call("POST", "approvals", approval["approval_id"], body=body)
+        except (ServerFailed, ServerUnreachable) as error:
+            self.output.note(error.message)
+
+
+# What the editor sends
+
+
+def content_of(blocks: Sequence[Json]) -> list[Json]:
+    """Return the blocks of a prompt as the content of a message.
+
+    Raises:
+        RpcError: a block is of an unknown kind.
+    """
+    content: list[Json] = []
+    for block in blocks:
+        match block["type"]:
+            case "text":
+                content.append({"type": "text", "text": block["text"]})
+            case "image":
+                content.append({"type": "image", "data": block["data"], "media_type": block["mimeType"]})
+            case "resource_link":
+                content.append({"type": "text", "text": f"[{block['name']}]({block['uri']})"})
+            case "resource" if "text" in block["resource"]:
+                resource = block["resource"]
+                content.append({"type": "text", "text": f"{resource['uri']}:\n\n{resource['text']}"})
+            case other:
+                raise RpcError(NOT_VALID, f"a prompt cannot have the content {other!r}; send text, images or resources")
+    return content
+
+
+# What is sent to the editor
+
+
+def of_event(event: ServerEvent, prompt: EditorPrompt) -> Iterator[Json]:
+    """Yield the updates that an event of a turn means."""
+    data = event.data
+    match event.name:
+        case "text.delta":
+            prompt.is_streamed = True
+            yield _chunk("agent_message_chunk", str(data["text"]))
+        case "reasoning.delta":
+            yield _chunk("agent_thought_chunk", str(data["text"]))
+        case "step.superseded" if prompt.is_streamed:
+            prompt.is_streamed = False
+            yield _chunk("agent_message_chunk", AGAIN)
+        case "message" if data.get("role") == "assistant":
+            if data.get("content") and (not prompt.is_streamed or "channel" in data):
+                yield _chunk("agent_message_chunk", str(data["content"]))
+            prompt.is_streamed = prompt.is_streamed and "channel" in data
+        case "tool.call":
+            yield _call(id_of(prompt.turn_id, data), str(data.get("tool")), data.get("arguments"))
+        case "tool.result":
+            is_done, text = data.get("status") == "done", data.get("content")
+            yield _called(id_of(prompt.turn_id, data), str(text or ""), is_done=is_done)
+
+
+def of_row(row: Json) -> Iterator[Json]:
+    """Yield the updates that repeat a stored message."""
+    if row["role"] == "tool":
+        is_done = not (row.get("tool_result") or {}).get("is_error")
+        yield _called(id_of(row["batch_id"], {"call_id": row["tool_call_id"]}), row["content"] or "", is_done=is_done)
+        return
+    speaker = "user" if row["role"] == "user" else "agent"
+    for part in row.get("parts") or [{"type": "text", "text": row["content"] or ""}]:
+        match part["type"]:
+            case "text" if part["text"]:
+                yield _chunk(f"{speaker}_message_chunk", part["text"])
+            case "reasoning" if part["text"]:
+                yield _chunk("agent_thought_chunk", part["text"])
+            case "tool_call":
+                yield _call(id_of(row["batch_id"], part), part["tool"], part["arguments"])
+
+
+def stop_of(event: ServerEvent) -> str:
+    """Return why a turn stopped, by its terminal event.
+
+    Raises:
+        RpcError: it failed.
+    """
+    match event.name:
+        case "turn.completed":
+            return STOPS.get(str(event.data.get("finish_reason")), "end_turn")
+        case "turn.cancelled":
+            return "cancelled"
+        case "turn.limit":
+            return "max_turn_requests"
+    error = event.data.get("error") or {}
+    raise RpcError(FAILED, str(error.get("message") or event.name))
+
+
+def id_of(turn: str, call: Json) -> str:
+    """Return the id of a tool call, unique in its session: those of models are not."""
+    return f"{turn}/{call['call_id']}"
+
+
+def _chunk(kind: str, text: str) -> Json:
+    return {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
+
+
+def _call(call_id: str, tool: str, arguments: object) -> Json:
+    about = {"title": tool, "kind": "other", "status": "pending", "rawInput": arguments}
+    return {"sessionUpdate": "tool_call", "toolCallId": call_id, **about}
+
+
+def _called(call_id: str, text: str, *, is_done: bool) -> Json:
+    content = [{"type": "content", "content": {"type": "text", "text": text}}]
+    status = "completed" if is_done else "failed"
+    return {"sessionUpdate": "tool_call_update", "toolCallId": call_id, "status": status, "content": content}
