@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, Cid, Node, pieces
+from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, Cid, Node, pieces, text_of
 from pattern_db import portable
 from pattern_db.connection import Connection, Value, open_connection
 from pattern_db.migrate import migrations_of
 from pattern_db.portable import Cut, Rows
+from pattern_db.tables import imports
 
 Kind = Literal["agent", "group", "constellation"]
 VERSION = 4
@@ -32,6 +33,8 @@ GROWTH_MAX = 20  # how many times larger its rows may be than an archive, which 
 GROWTH_FREE = 16 * 1024 * 1024  # … beyond this
 NO_TIME = "1970-01-01T00:00:00.000Z"
 _TIMES = ("created_at", "updated_at", "timestamp")  # columns with times that are never in the future
+ArchiveImport = imports.ArchiveImport
+list_imports, record_import = imports.page, imports.add
 _COUNTS = {
     "agent_count": "agents",
     "group_count": "agent_groups",
@@ -46,10 +49,12 @@ _COUNTS = {
 class Manifest:
     """What an archive says of itself. `rows` are numbers by table, `cut` the references that it lost, by column.
 
-    `exported_at` is the newest time in it, `schema_version` that of the database that its tables are from, `blocks` and
-    `bytes` count all blocks but the manifest.
+    `root` is its CID as text. `exported_at` is the newest time in it, `schema_version` that of the database that its
+    tables are from, `blocks` and `bytes` count all blocks but the manifest.
     """
 
+    version: int
+    root: str
     kind: str
     name: str
     exported_at: str
@@ -90,31 +95,22 @@ def _write(connection: Connection, car: CarWriter, kind: Kind, name: str, cut: M
             rows[table.table] += len(chunk)
         listed.append({"table": table.table, "columns": table.columns, "chunks": chunks})
     data = car.node({"tables": listed})
-    made = Manifest(
-        kind=kind,
-        name=name,
-        exported_at=newest or NO_TIME,
-        schema_version=portable.version_of(connection),
-        rows=rows,
-        blocks=car.blocks,
-        bytes=car.bytes,
-        cut=cut,
-    )
     stats = {field: rows.get(table, 0) for field, table in _COUNTS.items()}
     chunk_count = sum(len(one["chunks"]) for one in listed)
     root = {
         "version": VERSION,
         "export_type": kind.capitalize(),
-        "exported_at": made.exported_at,
+        "exported_at": newest or NO_TIME,
         "name": name,
-        "schema": made.schema_version,
+        "schema": portable.version_of(connection),
         "stats": {**stats, "chunk_count": chunk_count, "total_blocks": car.blocks, "total_bytes": car.bytes},
         "rows": rows,
         "cut": dict(cut),
         "data_cid": data,
     }
-    car.close(car.node(root))
-    return made
+    cid = car.node(root)
+    car.close(cid)
+    return _manifest(cid, root)
 
 
 def _numbered(cut: Sequence[Cut]) -> Mapping[str, int]:
@@ -163,8 +159,14 @@ def manifest_of(car: CarReader) -> Manifest:
         )
     if version < VERSION:
         raise ArchiveInvalid(f"the archive has version {version}; this server reads version {VERSION}")
+    return _manifest(car.root, root)
+
+
+def _manifest(cid: Cid, root: Mapping[str, Any]) -> Manifest:
     try:
         return Manifest(
+            version=root["version"],
+            root=text_of(cid),
             kind=str(root["export_type"]).lower(),
             name=str(root["name"]),
             exported_at=str(root["exported_at"]),

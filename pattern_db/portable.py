@@ -76,7 +76,6 @@ TRAVELS: Mapping[str, str] = {
     "agent_data_sources": _WHOLE,
     "budget": _WHOLE,
     "usage_day": _OWN,
-    "migration_audit": _WHOLE,
 }
 """Tables that travel, and which of their rows do so with single agents and groups: those that `temp.scope` lists."""
 
@@ -100,6 +99,7 @@ STAYS: Mapping[str, str] = {
     "webhook": "it has a secret, and a copy would deliver everything twice",
     "meta": "the identity of one file",
     "schema_migrations": "the new file has its own",
+    "migration_audit": "imports into one file; the new one has its own",
 }
 """Tables that do not travel, and the reason."""
 
@@ -167,14 +167,16 @@ def _cut(connection: Connection) -> list[Cut]:
     return cut
 
 
-def tables(connection: Connection) -> Iterator[Rows]:
-    """Yield the travelling tables that have rows, by name, each with its rows in their stored order."""
+def tables(connection: Connection, schema: str = "main") -> Iterator[Rows]:
+    """Yield the travelling tables that have rows, by name, each with its rows in their stored order; also those of an
+    attached database, `schema`, with the same tables.
+    """
     for table in sorted(TRAVELS.keys() & set(backup.ordinary_tables(connection))):
         columns = _columns(connection, table)
         named = ", ".join(f'"{column}"' for column in columns)
         keys = ", ".join(f'"{key}"' for (key,) in fetch_all(connection, _KEYS, (table,)))
         order = "rowid" if _has_rowid(connection, table) else keys
-        found = connection.execute(f"SELECT {named} FROM {table} ORDER BY {order}")
+        found = connection.execute(f"SELECT {named} FROM {schema}.{table} ORDER BY {order}")
         first = found.fetchone()
         if first is not None:
             yield Rows(table=table, columns=columns, rows=_all(first, found))
@@ -237,6 +239,8 @@ def fill(path: Path, tables: Iterable[Rows]) -> dict[str, int]:
                     _check_json(some, rows, schemas[some.table])
                     connection.executemany(f"INSERT INTO {some.table} ({named}) VALUES ({marks})", rows)
                     counts[some.table] = counts.get(some.table, 0) + len(rows)
+                if fetch_all(connection, "SELECT 1 FROM messages WHERE position GLOB '*[^0-9]*' LIMIT 1"):
+                    raise BackupInvalid("the position of a message is not a number of 19 digits")
                 if broken := fetch_all(connection, "PRAGMA foreign_key_check"):
                     table, _row, parent, _number = broken[0]
                     raise BackupInvalid(f"a row of {table} refers to a missing row of {parent}")

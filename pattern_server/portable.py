@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import NotFound
 from pattern_core.ids import now_text
 from pattern_core.memory.damage import damaged_blocks
-from pattern_core.portable import Kind, Manifest
+from pattern_core.portable import ArchiveImport, Kind, Manifest
 from pattern_db import backup, files
 from pattern_db.connection import open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import translated
+from pattern_db.merging import Policy
 from pattern_db.migrate import migrations_of
 from pattern_server.accounts import Constellation, Principal
 from pattern_server.constellations import Constellations, Copy
@@ -71,14 +73,40 @@ async def exported(constellations: Constellations, caller: Principal, id_or_name
     return path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSpec:
+    """What to import: the path of the archive on this machine, and `into` which constellation, with a policy for names
+    that are in use there; without `into` a new one, with this name or the archive's own.
+    """
+
+    file: Path
+    name: str | None = None
+    into: str | None = None
+    policy: Policy = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult:
+    """The constellation, and the row of its import: an earlier one, with `is_replay`, if nothing was done."""
+
+    constellation: Constellation
+    report: ArchiveImport
+    is_replay: bool = False
+
+
 async def import_archive(
-    constellations: Constellations, caller: Principal, archive: Path, name: str | None
-) -> Constellation:
-    """Create a constellation from an archive, by its path on this machine, migrated to this version.
+    constellations: Constellations, caller: Principal, asked: ImportSpec, *, dry_run: bool = False
+) -> ImportResult | None:
+    """Let an archive join a constellation, or create a constellation from it, migrated to this version: all or nothing.
+
+    A `dry_run` stores nothing; without `into` it returns None after the checks.
 
     Raises:
         InvalidInput: the name is invalid.
-        Conflict: the caller already has one of that name.
+        NotFound: there is no such constellation, or it belongs to another user.
+        Conflict: the caller already has a constellation of that name.
+        RowConflict: names are in use in the constellation, and the policy is to refuse.
+        Unavailable: the constellation is busy.
         ArchiveInvalid: the archive is damaged, incomplete, or has documents that cannot be opened.
         BackupInvalid: its rows break the rules of their schema.
         SchemaTooNew: it comes from a newer server.
@@ -86,20 +114,43 @@ async def import_archive(
     """
     with tempfile.TemporaryDirectory(prefix=".import-", dir=constellations.files.data_dir) as folder:
         path = Path(folder) / DATABASE_NAME
-        manifest = await trio.to_thread.run_sync(_import, archive, path, now_text(constellations.clock))
+        now, audit_id = now_text(constellations.clock), constellations.files.new_id("import")
+        manifest, row = await trio.to_thread.run_sync(_prepare, asked, path, now, audit_id)
         with DatabaseThreads(writers=1, readers=1) as threads:
             async with await Database.open(path, threads) as database:
                 damaged = await damaged_blocks(database, with_past=True)
+                if asked.into is None:
+                    await database.write(portable.record_import, row)
         if damaged:
             raise ArchiveInvalid(
                 f"the archive has {len(damaged)} memory blocks that cannot be opened; the first is"
                 f" {damaged[0].block.label!r}: {damaged[0].reason}"
             )
-        return await constellations.restore(caller, path, name or manifest.name)
+        if asked.into is not None:
+            found, done = await constellations.merge(caller, asked.into, path, row, asked.policy, dry_run=dry_run)
+            return ImportResult(constellation=found, report=done, is_replay=done.id != row.id)
+        if dry_run:
+            return None
+        return ImportResult(
+            constellation=await constellations.restore(caller, path, asked.name or manifest.name), report=row
+        )
 
 
-def _import(archive: Path, path: Path, now: str) -> Manifest:
+def _prepare(asked: ImportSpec, path: Path, now: str, audit_id: str) -> tuple[Manifest, ArchiveImport]:
+    """Make a database of the archive at `path`, at this version; return the manifest, and the row of the import."""
     with translated():
-        manifest = portable.read(archive, path, now=now)
+        manifest = portable.read(asked.file, path, now=now)
         migrations_of("constellation").migrate(path, backup_to=None, now=now)
-    return manifest
+        with closing(open_connection(path)) as connection, connection:
+            pause(connection)
+    log = {"root": manifest.root, "added": dict(manifest.rows), "present": {}, "owners": [], "decisions": []}
+    row = ArchiveImport(
+        id=audit_id,
+        imported_at=now,
+        source_file=asked.file.name,
+        source_version=manifest.version,
+        issues_found=0,
+        issues_resolved=0,
+        audit_log=log,
+    )
+    return manifest, row

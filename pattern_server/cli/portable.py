@@ -23,6 +23,7 @@ from pattern_server.cli.output import Output
 from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
+LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
 WHOLE = "constellation"
 
 car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
@@ -65,23 +66,57 @@ async def export(home: Home, output: Output, kind: str, name: str | None, target
         output.say(f"  {count} references in {column} are to what is not exported; they are left out.")
 
 
-@click.command("import", epilog="Example: pattern import --from home.car --as home-again")
-@click.option(
-    *("--from", "file"), required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The archive.",
-)  # fmt: skip
+@click.command()
+@click.option(*("--from", "file"), type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The archive.")
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the archive's own]")
+@click.option("-c", "--constellation", "into", metavar="NAME", help="Join this constellation, instead of a new one.")
+@click.option("--rename", "policy", flag_value="rename", help="Of names in use, give new ones to what is imported.")
+@click.option("--merge", "policy", flag_value="merge", help="Of names in use, join those that have them.")
 @click.option("--dry-run", is_flag=True, help="Read and check the whole archive; import nothing.")
 @creating
-async def import_(api: Api, output: Output, file: Path, name: str | None, dry_run: bool) -> None:
-    """Create a constellation from an archive: all of it, or nothing. Its schedules are paused."""
-    body = {"file": str(file.resolve()), "name": name}
+async def _import(
+    api: Api, output: Output, file: Path | None, name: str | None, into: str | None, policy: str | None, dry_run: bool
+) -> None:
+    """Create a constellation from an archive, or let it join one that exists: all of it, or nothing.
+
+    Schedules are paused. The same archive again changes nothing. Without --rename or --merge, names in use are refused.
+    """
+    if file is None:
+        raise click.UsageError("No archive was named. Use --from FILE.")
+    body = {"file": str(file.resolve()), "name": name, "constellation": into, "policy": policy or "refuse"}
     if dry_run:
         found = await api.call("POST", "constellations", "import", "check", body=body)
-        output.result(found, f"{file} is sound: {_counts(found)}. Nothing was imported.")
+        output.result(found, f"{file} is sound: {_counts(found)}. Nothing was imported.", *_decided(found["report"]))
         return
     made = await api.call("POST", "constellations", "import", body=body)
-    output.result(made, f"Imported {file} as {made['name']} ({made['id']}).")
+    done = "Nothing to do: imported before," if made["is_replay"] else f"Imported {file}"
+    done += f" {'as' if into is None else 'into'} {made['name']} ({made['id']})."
+    output.result(made, done, *_decided(made["report"]))
+
+
+def _alone(**given: object) -> None:
+    if click.get_current_context().invoked_subcommand is None and _import.callback is not None:
+        _import.callback(**given)
+
+
+import_ = PlainGroup(
+    "import",
+    invoke_without_command=True,
+    help=_import.help,
+    epilog="Example: pattern import --from home.car --as home-again",
+    params=_import.params,
+    callback=_alone,
+)
+
+
+@import_.add("log", "-c home")
+async def log(home: Home, output: Output) -> None:
+    """List the archives that were imported into a constellation, newest first, with what was decided."""
+    rows = await home.pages("imports")
+    output.table(LOG_COLUMNS, rows, empty="Nothing was imported yet.", shown=lambda row: {**row, **row["audit_log"]})
+    for row in rows:
+        for line in _decided(row):
+            output.say(line)
 
 
 @car.add("show", "home.car", runs=local)
@@ -102,6 +137,14 @@ def verify(_config: Config, output: Output, file: Path) -> None:
     """Read the archive FILE whole, and check every block."""
     found = asdict(portable.verify(file))
     output.result(found, f"{file} is sound: {found['blocks']} blocks, {_counts(found)}.")
+
+
+def _decided(report: Mapping[str, Any] | None) -> list[str]:
+    """Return a line for each decision of an import."""
+    return [
+        f"  {one['kind']} {one['name']}: {one['decision']}" + (f" to {one['to']}" if "to" in one else "")
+        for one in (report["audit_log"]["decisions"] if report else [])
+    ]
 
 
 def _counts(manifest: Mapping[str, Any]) -> str:

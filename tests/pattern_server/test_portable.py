@@ -9,7 +9,7 @@ import pytest
 
 from pattern_core.car import ArchiveInvalid
 from pattern_core.testing import ScriptedProvider, says
-from pattern_server.portable import export, import_archive
+from pattern_server.portable import ImportSpec, export, import_archive
 from tests.pattern_server.place import Place, config_for, serving
 
 
@@ -94,7 +94,7 @@ async def test_documents_that_do_not_open_are_refused(tmp_path: Path) -> None:
         made, manifest = await export(server.constellations, principal, "home", "constellation", None)
         assert manifest.rows["memory_block_updates"] == 1
         with pytest.raises(ArchiveInvalid, match="human"):
-            await import_archive(server.constellations, principal, made.path, "other")
+            await import_archive(server.constellations, principal, ImportSpec(file=made.path, name="other"))
         assert [path.suffix for path in (tmp_path / "data").glob(".import-*")] == []
 
 
@@ -116,3 +116,85 @@ async def test_requests_that_name_nothing(tmp_path: Path, body: dict[str, str], 
         relative = await place.admin.post("/constellations/import", json={"file": "a.car"})
         absent = await place.admin.post("/constellations/import", json={"file": str(tmp_path / "none.car")})
         assert (relative.status_code, absent.status_code) == (422, 404)
+
+
+async def joined(place: Place, path: object, check: str = "", **body: str) -> dict[str, Any]:
+    """The answer to an import into `home`, or its check; its status is below `status`."""
+    given = {"file": str(path), "constellation": "home", **body}
+    answer = await place.admin.post(f"/constellations/import{check}", json=given)
+    return {**answer.json(), "status": answer.status_code}
+
+
+async def test_an_archive_joins_a_constellation_once(tmp_path: Path) -> None:
+    talk = [says("Noted."), says("In Lisbon."), says("Yes.")]
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider(talk)}) as place:
+        await place.constellation()
+        await place.say("Ruth lives in Lisbon.")
+        await place.admin.put("/constellations/home/agents/ada/memory/human", json={"content": "Likes tea."})
+        schedule = {"name": "daily", "agent": "ada", "message": "Good morning.", "every": 86400}
+        await place.admin.post("/constellations/home/schedules", json=schedule)
+        path = (await exported(place, kind="agent", name="ada"))["path"]
+
+        refused = await joined(place, path)
+        assert (refused["status"], refused["code"]) == (409, "conflict")
+        assert "agent 'ada', schedule 'daily'" in refused["detail"]
+        planned = await joined(place, path, "/check", policy="rename")
+        assert (planned["status"], planned["rows"]["agents"]) == (200, 1)
+        assert len((await place.admin.get("/constellations/home/agents")).json()["items"]) == 1
+        assert (await place.admin.get("/constellations/home/imports")).json()["items"] == []
+
+        done = await joined(place, path, policy="rename")
+        assert (done["status"], done["name"], done["is_replay"]) == (201, "home", False)
+        assert done["report"]["audit_log"]["added"] == planned["report"]["audit_log"]["added"]
+        copy = "/constellations/home/agents/ada-2"
+        assert (await place.admin.get(f"{copy}/memory/human")).json()["content"] == "Likes tea."
+        past = (await place.admin.get(f"{copy}/memory/human/history")).json()["items"]
+        assert [row["kind"] for row in past] == ["edit", "create"]
+        found = (await place.admin.get("/constellations/home/schedules")).json()["items"]
+        assert {row["name"]: row["status"] for row in found} == {"daily": "active", "daily-2": "paused"}
+        answer = await place.say("Where does she live?", where="home/agents/ada-2")
+        assert answer.json()["messages"][-1]["content"] == "In Lisbon."
+        said = (await place.admin.get(f"{copy}/messages")).json()["items"]
+        assert [row["content"] for row in said][-2:] == ["Noted.", "Ruth lives in Lisbon."]
+
+        again = await joined(place, path, policy="rename")
+        assert (again["is_replay"], again["report"]) == (True, done["report"])
+        assert len((await place.admin.get("/constellations/home/agents")).json()["items"]) == 2
+        listed = (await place.admin.get("/constellations/home/imports")).json()["items"]
+        assert listed == [done["report"]]
+        assert (await place.say("Are you there?")).json()["messages"][-1]["content"] == "Yes."
+
+
+async def test_the_older_state_of_an_agent_merges_into_it_without_a_change(tmp_path: Path) -> None:
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([says("One."), says("Two.")])}) as place:
+        await place.constellation()
+        await place.say("First.")
+        path = (await exported(place))["path"]
+        await place.say("Second.")
+        done = await joined(place, path, policy="merge")
+        assert done["report"]["audit_log"]["added"] == {}
+        said = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+        assert [row["content"] for row in said] == ["Two.", "Second.", "One.", "First."]
+
+
+async def test_an_import_as_a_new_constellation_is_recorded_too(tmp_path: Path) -> None:
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
+        await place.constellation()
+        path = (await exported(place))["path"]
+        await place.admin.post("/constellations/import", json={"file": path, "name": "new"})
+        (row,) = (await place.admin.get("/constellations/new/imports")).json()["items"]
+        assert (row["source_version"], row["source_file"]) == (4, Path(path).name)
+        assert row["audit_log"]["added"]["agents"] == 1
+        both = await joined(place, path, name="other")
+        assert (both["status"], both["code"]) == (422, "invalid_input")
+
+
+async def test_a_busy_constellation_is_not_interrupted_by_an_import(tmp_path: Path) -> None:
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
+        await place.constellation()
+        path = (await exported(place))["path"]
+        server = place.parts.state
+        principal = await server.accounts.authenticate(place.parts.local_token)
+        async with server.constellations.use(principal, "home"):
+            refused = await joined(place, path, policy="merge")
+        assert (refused["status"], refused["code"]) == (503, "unavailable")
