@@ -106,7 +106,7 @@ async def check_archive(body: ImportRequest, server: Server, caller: MayAdminist
 
 
 @router.get("/{c}/imports", response_model=page_of(REPORT))
-async def list_all(home: ToRead, paging: PagedTexts) -> object:
+async def imports(home: ToRead, paging: PagedTexts) -> object:
     """List the archives that were imported, newest first, with what was decided."""
     found = await home.constellation.database.read(list_imports, paging.one_more, before=paging.after)
     return paging.cut(found, lambda row: row.id)
