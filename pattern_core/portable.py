@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, Cid, Node, pieces, text_of
+from pattern_core.legacy.archive import NEWEST, Old, read_old, version_in
 from pattern_db import portable
 from pattern_db.connection import Connection, Value, open_connection
 from pattern_db.migrate import migrations_of
@@ -149,16 +150,18 @@ def manifest_of(car: CarReader) -> Manifest:
         ArchiveInvalid: it is of a version that is not read, or damaged.
     """
     root = car.node(car.root)
-    version = root.get("version") if isinstance(root, dict) else None
-    if not isinstance(version, int) or version < 1:
+    version = version_in(root)
+    if version is None:
         raise ArchiveInvalid("the file is not an archive of agents: its root has no version")
     if version > VERSION:
         raise ArchiveInvalid(
             f"the archive has version {version}, which is newer than {VERSION}, the newest that this server reads;"
             " upgrade the server"
         )
-    if version < VERSION:
-        raise ArchiveInvalid(f"the archive has version {version}; this server reads version {VERSION}")
+    if version <= NEWEST:
+        stats = {"total_blocks": len(car), "total_bytes": 0}
+        about = {"name": "", "export_type": "Agent", "exported_at": NO_TIME, "stats": stats} | root
+        root = {**about, "version": version, "schema": 0, "rows": {}, "cut": {}}
     return _manifest(car.root, root)
 
 
@@ -180,10 +183,11 @@ def _manifest(cid: Cid, root: Mapping[str, Any]) -> Manifest:
         raise ArchiveInvalid(f"the manifest of the archive is malformed: {error!r}") from error
 
 
-def read(source: Path, target: Path, *, now: str) -> Manifest:
+def read(source: Path, target: Path, *, now: str) -> tuple[Manifest, Old | None]:
     """Make the database of a constellation at `target` of an archive, at the schema of that.
 
-    Its documents are not opened: that is for `damaged_blocks`, in a process of its own.
+    Its documents are not opened: that is for `damaged_blocks`, in a process of its own. Of version 1 to 3 nothing is
+    made; what it holds is returned.
 
     Raises:
         ArchiveInvalid: the archive is damaged, incomplete or too large for what it holds.
@@ -222,17 +226,22 @@ def verify(source: Path) -> Manifest:
             counts[some.table] += sum(1 for _ in some.rows)
         return counts
 
-    return _used(source, count)
+    return _used(source, count)[0]
 
 
-def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, int]]) -> Manifest:
-    """Return what an archive says of itself, after `use` of all its rows, which returns their numbers by table."""
+def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, int]]) -> tuple[Manifest, Old | None]:
+    """Return what an archive says of itself, after `use` of all its rows, which returns their numbers by table; of
+    version 1 to 3, also what it holds.
+    """
     with source.open("rb") as file:
         car = CarReader(file)
         manifest = manifest_of(car)
+        if manifest.version <= NEWEST:
+            old = read_old(car)
+            return replace(manifest, name=old.name, rows=old.counts()), old
         if use(manifest, _tables(car, _Cells(car, source.stat().st_size))) != manifest.rows:
             raise ArchiveInvalid("the archive does not have the rows that its manifest counts")
-    return manifest
+    return manifest, None
 
 
 class _Cells:

@@ -54,6 +54,7 @@ class Constellations:
         self.files = files
         self._backups = backups
         self.clock = runtime.clock
+        self.randomness = runtime.randomness
         # The meaning of ids and names per caller. A new dictionary replaces it when the registry has changed, so
         # that a lookup which began before writes into one that nothing reads.
         self._reached: dict[tuple[Principal, str], str] = {}

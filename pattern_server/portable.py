@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
@@ -14,7 +16,10 @@ from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import NotFound
 from pattern_core.ids import now_text
-from pattern_core.memory.damage import damaged_blocks
+from pattern_core.legacy import convert
+from pattern_core.legacy.convert import Decision
+from pattern_core.memory.damage import damaged_blocks, first_unopened
+from pattern_core.memory.document import new_peer
 from pattern_core.portable import ArchiveImport, Kind, Manifest
 from pattern_db import backup, files
 from pattern_db.connection import open_connection
@@ -28,6 +33,8 @@ from pattern_server.files import DATABASE_NAME, pause
 
 SUFFIX = ".car"
 EXPORTS = "exports"  # folder of a constellation
+
+T = TypeVar("T")
 
 
 async def export(
@@ -115,7 +122,19 @@ async def import_archive(
     with tempfile.TemporaryDirectory(prefix=".import-", dir=constellations.files.data_dir) as folder:
         path = Path(folder) / DATABASE_NAME
         now, audit_id = now_text(constellations.clock), constellations.files.new_id("import")
-        manifest, row = await trio.to_thread.run_sync(_prepare, asked, path, now, audit_id)
+        read = partial(portable.read, asked.file, path, now=now)
+        manifest, old = await trio.to_thread.run_sync(_translated, read)
+        if old is None:
+            await trio.to_thread.run_sync(_translated, partial(_complete, path, now))
+            decisions: list[Decision] = []
+        else:
+            if (unopened := await first_unopened(old.documents)) is not None:
+                raise ArchiveInvalid(f"the document of the memory block {unopened[0]} cannot be opened: {unopened[1]}")
+            peer = new_peer(constellations.randomness)
+            decisions = await trio.to_thread.run_sync(
+                _translated, partial(convert.store, path, old, now=now, peer=peer)
+            )
+        row = _record(audit_id, asked, manifest, decisions, now)
         with DatabaseThreads(writers=1, readers=1) as threads:
             async with await Database.open(path, threads) as database:
                 damaged = await damaged_blocks(database, with_past=True)
@@ -136,21 +155,28 @@ async def import_archive(
         )
 
 
-def _prepare(asked: ImportSpec, path: Path, now: str, audit_id: str) -> tuple[Manifest, ArchiveImport]:
-    """Make a database of the archive at `path`, at this version; return the manifest, and the row of the import."""
+def _translated(do: Callable[[], T]) -> T:
     with translated():
-        manifest = portable.read(asked.file, path, now=now)
-        migrations_of("constellation").migrate(path, backup_to=None, now=now)
-        with closing(open_connection(path)) as connection, connection:
-            pause(connection)
-    log = {"root": manifest.root, "added": dict(manifest.rows), "present": {}, "owners": [], "decisions": []}
-    row = ArchiveImport(
+        return do()
+
+
+def _complete(path: Path, now: str) -> None:
+    """Migrate what was read, and pause it."""
+    migrations_of("constellation").migrate(path, backup_to=None, now=now)
+    with closing(open_connection(path)) as connection, connection:
+        pause(connection)
+
+
+def _record(
+    audit_id: str, asked: ImportSpec, manifest: Manifest, decisions: Sequence[Decision], now: str
+) -> ArchiveImport:
+    log = {"root": manifest.root, "added": dict(manifest.rows), "present": {}, "owners": [], "decisions": [*decisions]}
+    return ArchiveImport(
         id=audit_id,
         imported_at=now,
         source_file=asked.file.name,
         source_version=manifest.version,
-        issues_found=0,
-        issues_resolved=0,
+        issues_found=len(decisions),
+        issues_resolved=len(decisions),
         audit_log=log,
     )
-    return manifest, row

@@ -231,13 +231,13 @@ def rebuilt(archive: Path, **changes: Any) -> Path:
     with archive.open("rb") as file:
         car = CarReader(file)
         root = {**car.node(car.root), **changes}
-        blocks = [car._block(cid, cid[:4]) for cid in car._places]
+        blocks = [car._block(cid, cid[:2]) for cid in car._places]
         codecs = [cid[1:2] for cid in car._places]
     made = archive.with_name("other.car")
     with made.open("wb") as out:
         writer = CarWriter(out)
         for codec, data in zip(codecs, blocks, strict=True):
-            writer._store(b"\x01" + codec + b"\x12\x20", data)
+            writer._store(b"\x01" + codec, data)
         writer.close(writer.node(root))
     return made
 

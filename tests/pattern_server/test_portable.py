@@ -10,6 +10,7 @@ import pytest
 from pattern_core.car import ArchiveInvalid
 from pattern_core.testing import ScriptedProvider, says
 from pattern_server.portable import ImportSpec, export, import_archive
+from tests.pattern_core.legacy.theirs import Theirs
 from tests.pattern_server.place import Place, config_for, serving
 
 
@@ -198,3 +199,49 @@ async def test_a_busy_constellation_is_not_interrupted_by_an_import(tmp_path: Pa
         async with server.constellations.use(principal, "home"):
             refused = await joined(place, path, policy="merge")
         assert (refused["status"], refused["code"]) == (503, "unavailable")
+
+
+async def test_an_archive_of_the_original_becomes_a_constellation_or_joins_one(tmp_path: Path) -> None:
+    theirs = Theirs()
+    said = theirs.messages("agent_a", ["I am Ruth.", ("assistant", {"Text": "Noted."})])
+    blocks = [theirs.block("mem_1", "agent_a", "human", "Likes tea.")]
+    record = {"model_provider": "scripted", "model_name": "m"}
+    agent = theirs.agent("agent_a", "ada", record=record, message_chunk_cids=said, memory_block_cids=blocks)
+    path = theirs.write(tmp_path / "theirs.car", theirs.manifest("Agent", theirs.node(agent)))
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([says("Ruth."), says("Ruth!")])}) as place:
+        await place.constellation()
+        checked = await place.admin.post("/constellations/import/check", json={"file": str(path)})
+        assert (checked.status_code, checked.json()["version"], checked.json()["rows"]["messages"]) == (200, 3, 2)
+        made = await place.admin.post("/constellations/import", json={"file": str(path)})
+        assert (made.status_code, made.json()["name"]) == (201, "ada")
+        answer = await place.say("Who am I?", where="ada/agents/ada")
+        assert answer.json()["messages"][-1]["content"] == "Ruth."
+        joins = await joined(place, path, policy="rename")
+        assert (joins["status"], joins["report"]["source_version"]) == (201, 3)
+        assert (await place.say("Who am I?", where="home/agents/ada-2")).status_code == 200
+        found = (await place.admin.get("/constellations/home/agents/ada-2/messages")).json()["items"]
+        assert [row["content"] for row in found] == ["Ruth!", "Who am I?", "Noted.", "I am Ruth."]
+        edit = await place.admin.put(
+            "/constellations/home/agents/ada-2/memory/human", json={"content": "Likes coffee."}
+        )
+        assert edit.status_code == 200
+        past = (await place.admin.get("/constellations/home/agents/ada-2/memory/human/history")).json()["items"]
+        assert [row["kind"] for row in past] == ["edit", "create"]
+        undone = await place.admin.post("/constellations/home/agents/ada-2/memory/human/undo")
+        assert undone.status_code == 200, undone.text
+        assert (await place.admin.get("/constellations/home/agents/ada-2/memory/human")).json()[
+            "content"
+        ] == "Likes tea."
+        assert (await joined(place, path, policy="rename"))["is_replay"] is True
+
+
+async def test_a_document_of_the_original_that_does_not_open_is_refused(tmp_path: Path) -> None:
+    theirs = Theirs()
+    blocks = [theirs.block("mem_1", "agent_a", "human", "Likes tea.", b"no document")]
+    data = theirs.node(theirs.agent("agent_a", "ada", memory_block_cids=blocks))
+    path = theirs.write(tmp_path / "theirs.car", theirs.manifest("Agent", data))
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
+        answer = await place.admin.post("/constellations/import", json={"file": str(path)})
+        assert (answer.status_code, answer.json()["code"]) == (422, "archive_invalid")
+        assert "mem_1" in answer.json()["detail"]
+        assert (await place.admin.get("/constellations")).json()["items"] == []
