@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -14,10 +14,11 @@ import trio
 
 from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
-from pattern_core.errors import NotFound
+from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import now_text
 from pattern_core.legacy import convert
-from pattern_core.legacy.convert import Decision
+from pattern_core.legacy.archive import Old
+from pattern_core.legacy.review import Resolution, Review, review
 from pattern_core.memory.damage import damaged_blocks, first_unopened
 from pattern_core.memory.document import new_peer
 from pattern_core.portable import ArchiveImport, Kind, Manifest
@@ -83,33 +84,37 @@ async def exported(constellations: Constellations, caller: Principal, id_or_name
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSpec:
     """What to import: the path of the archive on this machine, and `into` which constellation, with a policy for names
-    that are in use there; without `into` a new one, with this name or the archive's own.
+    that are in use there; without `into` a new one, with this name or the archive's own. `resolutions` are for the
+    issues of archives of version 1 and 2.
     """
 
     file: Path
     name: str | None = None
     into: str | None = None
     policy: Policy = "refuse"
+    resolutions: Sequence[Resolution] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportResult:
-    """The constellation, and the row of its import: an earlier one, with `is_replay`, if nothing was done."""
+    """The constellation (None: it would be a new one), and the row of its import; with `is_replay`, that of an earlier
+    one, and nothing was done.
+    """
 
-    constellation: Constellation
+    constellation: Constellation | None
     report: ArchiveImport
     is_replay: bool = False
 
 
 async def import_archive(
     constellations: Constellations, caller: Principal, asked: ImportSpec, *, dry_run: bool = False
-) -> ImportResult | None:
+) -> ImportResult:
     """Let an archive join a constellation, or create a constellation from it, migrated to this version: all or nothing.
 
-    A `dry_run` stores nothing; without `into` it returns None after the checks.
+    A `dry_run` stores nothing.
 
     Raises:
-        InvalidInput: the name is invalid.
+        InvalidInput: the name or a resolution is invalid.
         NotFound: there is no such constellation, or it belongs to another user.
         Conflict: the caller already has a constellation of that name.
         RowConflict: names are in use in the constellation, and the policy is to refuse.
@@ -124,17 +129,11 @@ async def import_archive(
         now, audit_id = now_text(constellations.clock), constellations.files.new_id("import")
         read = partial(portable.read, asked.file, path, now=now)
         manifest, old = await trio.to_thread.run_sync(_translated, read)
-        if old is None:
-            await trio.to_thread.run_sync(_translated, partial(_complete, path, now))
-            decisions: list[Decision] = []
-        else:
-            if (unopened := await first_unopened(old.documents)) is not None:
-                raise ArchiveInvalid(f"the document of the memory block {unopened[0]} cannot be opened: {unopened[1]}")
-            peer = new_peer(constellations.randomness)
-            decisions = await trio.to_thread.run_sync(
-                _translated, partial(convert.store, path, old, now=now, peer=peer)
-            )
-        row = _record(audit_id, asked, manifest, decisions, now)
+        if old is not None and (unopened := await first_unopened(old.documents)) is not None:
+            raise ArchiveInvalid(f"the document of the memory block {unopened[0]} cannot be opened: {unopened[1]}")
+        peer = new_peer(constellations.randomness)
+        made = await trio.to_thread.run_sync(_translated, partial(_complete, asked, path, old, now, peer))
+        row = _record(audit_id, asked, manifest if old is None else replace(manifest, rows=old.counts()), made, now)
         with DatabaseThreads(writers=1, readers=1) as threads:
             async with await Database.open(path, threads) as database:
                 damaged = await damaged_blocks(database, with_past=True)
@@ -149,7 +148,7 @@ async def import_archive(
             found, done = await constellations.merge(caller, asked.into, path, row, asked.policy, dry_run=dry_run)
             return ImportResult(constellation=found, report=done, is_replay=done.id != row.id)
         if dry_run:
-            return None
+            return ImportResult(constellation=None, report=row)
         return ImportResult(
             constellation=await constellations.restore(caller, path, asked.name or manifest.name), report=row
         )
@@ -160,23 +159,30 @@ def _translated(do: Callable[[], T]) -> T:
         return do()
 
 
-def _complete(path: Path, now: str) -> None:
-    """Migrate what was read, and pause it."""
+def _complete(asked: ImportSpec, path: Path, old: Old | None, now: str, peer: int) -> Review:
+    """Complete the database: migrated and paused, or made of what an `old` archive holds after its review."""
+    if old is not None:
+        found = review(old, asked.resolutions, now)
+        lost = convert.store(path, old, now=now, peer=peer)
+        counts = {"found": found.found + len(lost), "resolved": found.resolved + len(lost)}
+        return Review(**counts, decisions=[*found.decisions, *lost])
+    if asked.resolutions:
+        raise InvalidInput("only archives of version 1 and 2 have issues to resolve; send no resolutions")
     migrations_of("constellation").migrate(path, backup_to=None, now=now)
     with closing(open_connection(path)) as connection, connection:
         pause(connection)
+    return Review()
 
 
-def _record(
-    audit_id: str, asked: ImportSpec, manifest: Manifest, decisions: Sequence[Decision], now: str
-) -> ArchiveImport:
-    log = {"root": manifest.root, "added": dict(manifest.rows), "present": {}, "owners": [], "decisions": [*decisions]}
+def _record(audit_id: str, asked: ImportSpec, manifest: Manifest, made: Review, now: str) -> ArchiveImport:
+    rows = {"added": dict(manifest.rows), "present": {}, "owners": []}
+    log = {"root": manifest.root, **rows, "decisions": [*made.decisions]}
     return ArchiveImport(
         id=audit_id,
         imported_at=now,
         source_file=asked.file.name,
         source_version=manifest.version,
-        issues_found=len(decisions),
-        issues_resolved=len(decisions),
+        issues_found=made.found,
+        issues_resolved=made.resolved,
         audit_log=log,
     )

@@ -18,8 +18,8 @@ from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import Conflict
 from pattern_db import files
 from pattern_server.cli.client import Api
-from pattern_server.cli.command import Home, PlainGroup, creating, in_constellation, local
-from pattern_server.cli.output import Output
+from pattern_server.cli.command import ExitCode, Home, PlainGroup, creating, in_constellation, json_of, local
+from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
@@ -72,26 +72,41 @@ async def export(home: Home, output: Output, kind: str, name: str | None, target
 @click.option("-c", "--constellation", "into", metavar="NAME", help="Join this constellation, instead of a new one.")
 @click.option("--rename", "policy", flag_value="rename", help="Of names in use, give new ones to what is imported.")
 @click.option("--merge", "policy", flag_value="merge", help="Of names in use, join those that have them.")
-@click.option("--dry-run", is_flag=True, help="Read and check the whole archive; import nothing.")
+@click.option("--resolutions", metavar="FILE", help="JSON with decisions about issues of version 1 and 2.")
+@click.option("--dry-run", is_flag=True, help="Read and check the whole archive, list its issues; import nothing.")
 @creating
 async def _import(
-    api: Api, output: Output, file: Path | None, name: str | None, into: str | None, policy: str | None, dry_run: bool
-) -> None:
+    api: Api,
+    output: Output,
+    file: Path | None,
+    name: str | None,
+    into: str | None,
+    policy: str | None,
+    resolutions: str | None,
+    dry_run: bool,
+) -> ExitCode:
     """Create a constellation from an archive, or let it join one that exists: all of it, or nothing.
 
     Schedules are paused. The same archive again changes nothing. Without --rename or --merge, names in use are refused.
+    Archives of versions 1 and 2 may have issues; without --resolutions only what is safe is done, and the exit code
+    is 3 if an issue is left.
     """
     if file is None:
         raise click.UsageError("No archive was named. Use --from FILE.")
-    body = {"file": str(file.resolve()), "name": name, "constellation": into, "policy": policy or "refuse"}
+    body: dict[str, Any] = {"file": str(file.resolve()), "name": name, "constellation": into}
+    body["policy"] = policy or "refuse"
+    if resolutions is not None:
+        given = json_of("--resolutions", resolutions)
+        body["resolutions"] = given["resolutions"] if isinstance(given, dict) and "resolutions" in given else given
     if dry_run:
         found = await api.call("POST", "constellations", "import", "check", body=body)
         output.result(found, f"{file} is sound: {_counts(found)}. Nothing was imported.", *_decided(found["report"]))
-        return
+        return _left(found["report"])
     made = await api.call("POST", "constellations", "import", body=body)
     done = "Nothing to do: imported before," if made["is_replay"] else f"Imported {file}"
     done += f" {'as' if into is None else 'into'} {made['name']} ({made['id']})."
     output.result(made, done, *_decided(made["report"]))
+    return _left(made["report"])
 
 
 def _alone(**given: object) -> None:
@@ -139,12 +154,19 @@ def verify(_config: Config, output: Output, file: Path) -> None:
     output.result(found, f"{file} is sound: {found['blocks']} blocks, {_counts(found)}.")
 
 
+def _left(report: Mapping[str, Any] | None) -> ExitCode:
+    """Return the exit code: whether an issue was left."""
+    return SKIPPED if report and report["issues_found"] > report["issues_resolved"] else DONE
+
+
 def _decided(report: Mapping[str, Any] | None) -> list[str]:
     """Return a line for each decision of an import."""
-    return [
-        f"  {one['kind']} {one['name']}: {one['decision']}" + (f" to {one['to']}" if "to" in one else "")
-        for one in (report["audit_log"]["decisions"] if report else [])
-    ]
+    lines = []
+    for one in report["audit_log"]["decisions"] if report else []:
+        more = f" to {one['to']}" if "to" in one else ""
+        more += f" ({one['severity']}: {one['evidence']})" if "severity" in one else ""
+        lines.append(f"  {one['kind']} {one['name']}: {one['decision']}{more}")
+    return lines
 
 
 def _counts(manifest: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.portable import ArchiveImport, Kind, Manifest, list_imports, verify
+from pattern_core.legacy.review import Action, Resolution
+from pattern_core.portable import VERSION, ArchiveImport, Kind, Manifest, list_imports, verify
 from pattern_db.merging import Policy
 from pattern_server import portable
 from pattern_server.constellations import Copy
@@ -36,21 +38,39 @@ class ExportRequest(RequestModel):
     name: str | None = None
 
 
+class IssueResolution(RequestModel):
+    """A decision about an issue of an archive of version 1 or 2."""
+
+    issue_id: str
+    action: Action
+    target_agent: str | None = None
+    target: str | None = None
+    new_content: str | None = None
+    parts: Sequence[str] = ()
+
+
 class ImportRequest(RequestModel):
     """The archive, by its path on the server's machine; and the name of the new constellation, by default the archive's
-    own, or the `constellation` (id or name) that it joins.
+    own, or the `constellation` (id or name) that it joins. `resolutions` decide about issues that a check lists.
     """
 
     file: str
     name: str | None = None
     constellation: str | None = None
     policy: Policy = "refuse"
+    resolutions: Sequence[IssueResolution] = ()
 
     def asked(self) -> portable.ImportSpec:
         """Return what is to be imported."""
         if self.constellation is not None and self.name is not None:
             raise InvalidInput("`name` is that of a new constellation; send it or `constellation`, not both")
-        return portable.ImportSpec(file=_path(self.file), name=self.name, into=self.constellation, policy=self.policy)
+        return portable.ImportSpec(
+            file=_path(self.file),
+            name=self.name,
+            into=self.constellation,
+            policy=self.policy,
+            resolutions=[Resolution(**one.model_dump()) for one in self.resolutions],
+        )
 
 
 @router.post("/{c}/export", status_code=201, response_model=EXPORT)
@@ -85,7 +105,7 @@ async def import_archive(body: ImportRequest, server: Server, caller: MayAdminis
     there. Only for administrators.
     """
     done = await portable.import_archive(server.constellations, caller, body.asked())
-    assert done is not None
+    assert done.constellation is not None
     return {**answer_made(server, done.constellation, response), "report": done.report, "is_replay": done.is_replay}
 
 
@@ -93,15 +113,14 @@ async def import_archive(body: ImportRequest, server: Server, caller: MayAdminis
 async def check_archive(body: ImportRequest, server: Server, caller: MayAdminister) -> Any:
     """Check an archive.
 
-    Read the whole archive and return what it says of itself, and what an import into `constellation` would do; nothing
-    is imported. Only for administrators.
+    Read the whole archive and return what it says of itself; and what an import into `constellation` would do, or of an
+    archive of version 1 to 3, with its issues. Nothing is imported. Only for administrators.
     """
     asked = body.asked()
     manifest = await trio.to_thread.run_sync(verify, asked.file)
     report = None
-    if asked.into is not None:
-        done = await portable.import_archive(server.constellations, caller, asked, dry_run=True)
-        report = done and done.report
+    if asked.into is not None or manifest.version < VERSION:
+        report = (await portable.import_archive(server.constellations, caller, asked, dry_run=True)).report
     return fields_with(manifest, report=report)
 
 
