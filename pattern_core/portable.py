@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Literal
 
 from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, Cid, Node, pieces, text_of
 from pattern_core.legacy.archive import NEWEST, Old, read_old, version_in
+from pattern_core.legacy.writer import OldWriter
 from pattern_db import portable
 from pattern_db.connection import Connection, Value, open_connection
 from pattern_db.migrate import migrations_of
@@ -33,7 +34,6 @@ CELL_BYTES_MAX = 64 * 1024 * 1024
 GROWTH_MAX = 20  # how many times larger its rows may be than an archive, which holds equal bytes once …
 GROWTH_FREE = 16 * 1024 * 1024  # … beyond this
 NO_TIME = "1970-01-01T00:00:00.000Z"
-_TIMES = ("created_at", "updated_at", "timestamp")  # columns with times that are never in the future
 ArchiveImport = imports.ArchiveImport
 list_imports, record_import = imports.page, imports.add
 _COUNTS = {
@@ -66,13 +66,15 @@ class Manifest:
     cut: Mapping[str, int]
 
 
-def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str) -> Manifest:
+def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str, version: int = VERSION) -> Manifest:
     """Write the archive of a constellation, or of the agent or group in it with this id or name, to an empty file.
 
-    `copy` is a private copy of the database; it is used up.
+    `copy` is a private copy of the database; it is used up. What version 3 has no record for is counted in `cut`.
 
     Raises:
         RowNotFound: there is no such agent or group.
+        ArchiveInvalid: a record is too large for version 3.
+        DocumentDamaged: a memory document cannot be read for version 3.
         StorageFailed: the disk is full or failed.
     """
     with closing(open_connection(copy)) as connection:
@@ -81,17 +83,29 @@ def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str) -> Manifes
             own_id, name = portable.find(connection, kind, id_or_name)
             owners = [own_id] if kind == "agent" else portable.owners_of(connection, own_id)
         cut = _numbered(portable.reduce(connection, owners))
+        if version == NEWEST:
+            return _write_old(connection, CarWriter(file, with_blake3=True), kind, name)
         return _write(connection, CarWriter(file), kind, name, cut)
 
 
+def _write_old(connection: Connection, car: CarWriter, kind: Kind, name: str) -> Manifest:
+    newest = portable.newest_time(connection) or NO_TIME
+    writer = OldWriter(connection, car)
+    made = writer.write(kind, newest)
+    stats = {field: writer.rows[table] for field, table in _COUNTS.items()} | {"chunk_count": made.pop("chunk_count")}
+    stats |= {"total_blocks": car.blocks, "total_bytes": car.bytes}
+    root = {**made, "exported_at": newest, "stats": stats}
+    cid = car.node(root)
+    car.close(cid)
+    return _manifest(cid, root | {"name": name, "schema": 0, "rows": writer.rows, "cut": writer.left_out})
+
+
 def _write(connection: Connection, car: CarWriter, kind: Kind, name: str, cut: Mapping[str, int]) -> Manifest:
-    newest, rows, listed = "", dict[str, int](), list[Node]()
+    rows, listed = dict[str, int](), list[Node]()
     for table in portable.tables(connection):
-        times = [table.columns.index(column) for column in _TIMES if column in table.columns]
         chunks: list[Cid] = []
         rows[table.table] = 0
         for chunk in _chunks(car, table.rows):
-            newest = max([newest, *(row[at] for row in chunk for at in times if row[at])])
             chunks.append(car.node({"table": table.table, "rows": chunk}))
             rows[table.table] += len(chunk)
         listed.append({"table": table.table, "columns": table.columns, "chunks": chunks})
@@ -101,7 +115,7 @@ def _write(connection: Connection, car: CarWriter, kind: Kind, name: str, cut: M
     root = {
         "version": VERSION,
         "export_type": kind.capitalize(),
-        "exported_at": newest or NO_TIME,
+        "exported_at": portable.newest_time(connection) or NO_TIME,
         "name": name,
         "schema": portable.version_of(connection),
         "stats": {**stats, "chunk_count": chunk_count, "total_blocks": car.blocks, "total_bytes": car.bytes},
@@ -210,7 +224,9 @@ def glance(source: Path) -> Manifest:
         ArchiveInvalid: it is damaged, or of a version that is not read.
     """
     with source.open("rb") as file:
-        return manifest_of(CarReader(file))
+        car = CarReader(file)
+        manifest = manifest_of(car)
+        return manifest if manifest.version > NEWEST else _of_old(manifest, read_old(car))
 
 
 def verify(source: Path) -> Manifest:
@@ -238,10 +254,14 @@ def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, i
         manifest = manifest_of(car)
         if manifest.version <= NEWEST:
             old = read_old(car)
-            return replace(manifest, name=old.name, rows=old.counts()), old
+            return _of_old(manifest, old), old
         if use(manifest, _tables(car, _Cells(car, source.stat().st_size))) != manifest.rows:
             raise ArchiveInvalid("the archive does not have the rows that its manifest counts")
     return manifest, None
+
+
+def _of_old(manifest: Manifest, old: Old) -> Manifest:
+    return replace(manifest, name=old.name, rows=old.counts())
 
 
 class _Cells:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import apsw
 
 from pattern_db import backup, template
-from pattern_db.columns import JSON_DEPTH_MAX, check_depth
+from pattern_db.columns import JSON_DEPTH_MAX, check_depth, from_json
 from pattern_db.connection import Connection, Value, fetch_all, open_connection
 from pattern_db.errors import BackupInvalid, RowNotFound, SchemaTooNew, translated
 from pattern_db.migrate import Migrations
@@ -31,6 +32,7 @@ _BLOCK = f"block_id IN (SELECT id FROM memory_blocks WHERE {_OWN})"
 _EITHER = f"({_OWN} OR group_id IN (SELECT id FROM temp.scope))"
 _FOLDERS = f"SELECT folder_id FROM folder_attachments WHERE {_OWN}"
 _EVENTS = f"event_id IN (SELECT id FROM events WHERE {_OWN})"
+_TIMES = ("created_at", "updated_at", "timestamp")  # columns with times that are never in the future
 _WHOLE = ""  # only with the whole constellation
 
 TRAVELS: Mapping[str, str] = {
@@ -180,6 +182,30 @@ def tables(connection: Connection, schema: str = "main") -> Iterator[Rows]:
         first = found.fetchone()
         if first is not None:
             yield Rows(table=table, columns=columns, rows=_all(first, found))
+
+
+def newest_time(connection: Connection) -> str | None:
+    """Return the newest time of the travelling rows; None without any."""
+    found: list[str] = []
+    for table in TRAVELS.keys() & set(backup.ordinary_tables(connection)):
+        times = [column for column in _columns(connection, table) if column in _TIMES]
+        found += [connection.execute(f"SELECT max({column}) FROM {table}").get or "" for column in times]
+    return max(found, default="") or None
+
+
+def records(
+    connection: Connection, table: str, columns: Sequence[str], *, order: str = "", **equal: Value
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of a table by column, their JSON read: those with these values, in the order of a column, else as
+    stored.
+    """
+    schema = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).get
+    valid = set(_JSON_COLUMN.findall(schema))
+    where = " AND ".join(f'"{column}" IS ?' for column in equal) or "true"
+    sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {where}" + (f" ORDER BY {order}" if order else "")
+    for row in connection.execute(sql, tuple(equal.values())):
+        cells = zip(columns, row, strict=True)
+        yield {name: from_json(cell) if name in valid else cell for name, cell in cells}
 
 
 def _all(first: Sequence[Value], rest: Iterable[Sequence[Value]]) -> Iterator[Sequence[Value]]:

@@ -39,13 +39,19 @@ T = TypeVar("T")
 
 
 async def export(
-    constellations: Constellations, caller: Principal, id_or_name: str, kind: Kind, name: str | None
+    constellations: Constellations,
+    caller: Principal,
+    id_or_name: str,
+    kind: Kind,
+    name: str | None,
+    version: int = portable.VERSION,
 ) -> tuple[Copy, Manifest]:
     """Write an archive of a constellation, or of an agent or group in it, into its folder `exports`.
 
     Raises:
         NotFound: there is no such constellation, agent or group, or it belongs to another user.
         Unavailable: it cannot run now.
+        ArchiveInvalid: a record is too large for version 3.
         BackupFailed: there is no room for the copy that it is made from.
         StorageFailed: the disk is full or failed.
     """
@@ -55,17 +61,17 @@ async def export(
     async with constellations.use(caller, found.id) as constellation:
         with translated(), files.temporary(target.with_suffix(".db")) as copy, files.temporary(target) as new:
             await constellation.database.read_aside(backup.hot_backup, copy)
-            made = await trio.to_thread.run_sync(partial(_export, copy, new, kind, name or found.name))
+            made = await trio.to_thread.run_sync(partial(_export, copy, new, kind, name or found.name, version))
             files.replace(new, target)
     digest = await trio.to_thread.run_sync(files.sha256_of, target)
     return Copy(path=target.absolute(), size=target.stat().st_size, sha256=digest), made
 
 
-def _export(copy: Path, new: Path, kind: Kind, id_or_name: str) -> Manifest:
+def _export(copy: Path, new: Path, kind: Kind, id_or_name: str, version: int) -> Manifest:
     with closing(open_connection(copy)) as connection, connection:
         pause(connection)  # what an archive says is the same before and after it was imported
     with new.open("xb") as file:
-        return portable.write(copy, file, kind=kind, id_or_name=id_or_name)
+        return portable.write(copy, file, kind=kind, id_or_name=id_or_name, version=version)
 
 
 async def exported(constellations: Constellations, caller: Principal, id_or_name: str, file: str) -> Path:

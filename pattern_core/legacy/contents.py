@@ -1,4 +1,4 @@
-"""The contents of messages in archives of version 1 to 3, as parts of ours.
+"""The contents of messages in archives of version 1 to 3, as parts of ours, and the other way.
 
 A content is tagged by its kind: `Text`, `Parts`, `ToolCalls`, `ToolResponses` or `Blocks`, with a text or a list. The
 items of a list are tagged by a `type`, or by their only key.
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from pattern_core.images import media_type_of, store
-from pattern_core.messages import Image, Part, Reasoning, Text, ToolCall, ToolResult
+from pattern_core.images import media_type_of, read, store
+from pattern_core.legacy.archive import Record
+from pattern_core.messages import Image, Part, Reasoning, Text, ToolCall, ToolResult, parts_from_json
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection
 from pattern_db.tables.messages import DIGEST_BYTES
@@ -88,6 +89,40 @@ def image_of(connection: Connection, image: Image, now: str) -> Image:
     digest = blake2b(image.data or b"", digest_size=DIGEST_BYTES).hexdigest()
     store(connection, [Image(media_type=image.media_type, data=image.data, digest=digest)], now)
     return Image(media_type=image.media_type, digest=digest)
+
+
+def content_of(row: Record, connection: Connection) -> Record:
+    """Return a message's row as a content of theirs; the bytes of images are read."""
+    if row["role"] == "tool":
+        is_error = bool((row["tool_result"] or {}).get("is_error"))
+        said = {"call_id": row["tool_call_id"] or "", "content": row["content"] or "", "is_error": is_error}
+        return {"ToolResponses": [said]}
+    if not row["parts"]:
+        return {"Text": row["content"] or ""}
+    parts = parts_from_json(row["parts"])
+    if any(isinstance(part, Image) for part in parts):
+        return {"Parts": [_shown(part, connection) for part in parts]}
+    return {"Blocks": [_block(part) for part in parts]}
+
+
+def _shown(part: Part, connection: Connection) -> Record:
+    if not isinstance(part, Image):
+        return {"Text": getattr(part, "text", "")}
+    source: Record = {"Url": part.url}
+    if part.digest is not None:
+        source = {"Base64": base64.b64encode(read(connection, part.digest).data or b"").decode()}
+    return {"Image": {"content_type": part.media_type, "source": source}}
+
+
+def _block(part: Part) -> Record:
+    match part:
+        case ToolCall():
+            body = {"id": part.call_id, "name": part.tool, "input": part.invalid or dict(part.arguments)}
+            return {"ToolUse": {**body, "thought_signature": None}}
+        case Reasoning():
+            return {"Thinking": {"text": part.text, "signature": None}}
+        case _:
+            return {"Text": {"text": getattr(part, "text", ""), "thought_signature": None}}
 
 
 def _text(value: Any) -> str:

@@ -109,7 +109,7 @@ class _Conversion:
         known = {key: value for key, value in config.items() if key in KEYS and _is_valid(key, value)}
         name = self._name("agent", record["name"])
         self._left_out("agent", name, "settings", config.keys() - known.keys())
-        self._left_out("agent", name, "tools", record.get("enabled_tools") or ())
+        self._left_out("agent", name, "tools", {*(record.get("enabled_tools") or ())} - {"auto"})
         provider, model = NO_MODEL
         if record.get("model_provider") and record.get("model_name"):
             provider, model = str(record["model_provider"]), str(record["model_name"])

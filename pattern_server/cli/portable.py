@@ -35,9 +35,12 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 @click.option(
     "-o", "--output", "target", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file."
 )
+@click.option("--version", type=click.Choice(["3", "4"]), default="4", help="3: as the original system reads it.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @in_constellation
-async def export(home: Home, output: Output, kind: str, name: str | None, target: Path, overwrite: bool) -> None:
+async def export(
+    home: Home, output: Output, kind: str, name: str | None, target: Path, version: str, overwrite: bool
+) -> None:
     """Write an archive of an agent, of a group with its members, or of a constellation: KIND says which.
 
     Messages, memory with its history, archive, files, tasks, schedules and use travel. Keys, tokens, consent and what
@@ -49,7 +52,7 @@ async def export(home: Home, output: Output, kind: str, name: str | None, target
         name = None  # it is `home`'s
     elif name is None:
         raise click.UsageError(f"No {kind} was named. Use --name NAME.")
-    made = await home.call("POST", "export", body={"kind": kind, "name": name})
+    made = await home.call("POST", "export", body={"kind": kind, "name": name, "version": int(version)})
     path, manifest = Path(made["path"]), made["manifest"]
     with files.temporary(target) as beside:
         with suppress(OSError):  # the server's disk may be another machine's
@@ -63,7 +66,8 @@ async def export(home: Home, output: Output, kind: str, name: str | None, target
         path.unlink()
     output.result({"file": str(target), **manifest}, f"Exported {manifest['name']} to {target} ({_counts(manifest)}).")
     for column, count in manifest["cut"].items():
-        output.say(f"  {count} references in {column} are to what is not exported; they are left out.")
+        what = "rows of" if version == "3" else "references to what is not exported, in"
+        output.say(f"  {count} {what} {column} are left out.")
 
 
 @click.command()
@@ -142,7 +146,8 @@ def show(_config: Config, output: Output, file: Path) -> None:
     if output.is_json:
         output.data(found)
         return
-    output.say(f"{found['kind']} {found['name']}, as of {found['exported_at']}, schema {found['schema_version']}")
+    about = f"schema {found['schema_version']}" if found["schema_version"] else f"version {found['version']}"
+    output.say(f"{found['kind']} {found['name']}, as of {found['exported_at']}, {about}")
     output.table(COLUMNS, [{"table": table, "rows": count} for table, count in found["rows"].items()], empty="No rows.")
 
 

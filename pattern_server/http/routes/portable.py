@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trio
 from fastapi import Response
@@ -36,6 +36,7 @@ class ExportRequest(RequestModel):
 
     kind: Kind = "constellation"
     name: str | None = None
+    version: Literal[3, 4] = 4
 
 
 class IssueResolution(RequestModel):
@@ -78,11 +79,12 @@ async def export(c: str, body: ExportRequest, server: Server, caller: MayWrite) 
     """Export an archive.
 
     Write an archive of the constellation, or of an agent or group with its members, into the constellation's folder
-    `exports`, while it works. Keys, tokens, consent and what turns did step by step stay behind.
+    `exports`, while it works. Keys, tokens, consent and what turns did step by step stay behind. Version 3 is for the
+    original system; `cut` counts what it has no records for.
     """
     if (body.kind == "constellation") != (body.name is None):
         raise InvalidInput("`name` names the agent or group; leave it out for the whole constellation, else send it")
-    copy, manifest = await portable.export(server.constellations, caller, c, body.kind, body.name)
+    copy, manifest = await portable.export(server.constellations, caller, c, body.kind, body.name, body.version)
     return fields_with(copy, manifest=manifest)
 
 
