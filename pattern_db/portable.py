@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,28 +253,38 @@ def fill(path: Path, tables: Iterable[Rows]) -> dict[str, int]:
         known = {table: _columns(connection, table) for table in backup.ordinary_tables(connection) if table in TRAVELS}
         connection.execute("PRAGMA synchronous = OFF").fetchall()  # the finished file is synced before it is used
         connection.execute("PRAGMA foreign_keys = 0").fetchall()  # rows come before those that they refer to
-        try:
-            with connection:
-                meta.put(connection, meta.CONSTELLATION_ID, IMPORTED)
-                for some in tables:
-                    if some.table not in known or not set(some.columns) <= set(known[some.table]):
-                        raise BackupInvalid(f"the archive has columns of {some.table!r} that its schema has not")
-                    named = ", ".join(f'"{column}"' for column in some.columns)
-                    marks = ", ".join("?" * len(some.columns))
-                    rows = list(some.rows)
-                    _check_json(some, rows, schemas[some.table])
-                    connection.executemany(f"INSERT INTO {some.table} ({named}) VALUES ({marks})", rows)
-                    counts[some.table] = counts.get(some.table, 0) + len(rows)
-                if fetch_all(connection, "SELECT 1 FROM messages WHERE position GLOB '*[^0-9]*' LIMIT 1"):
-                    raise BackupInvalid("the position of a message is not a number of 19 digits")
-                if broken := fetch_all(connection, "PRAGMA foreign_key_check"):
-                    table, _row, parent, _number = broken[0]
-                    raise BackupInvalid(f"a row of {table} refers to a missing row of {parent}")
-        except (apsw.ConstraintError, apsw.MismatchError, apsw.SQLError, OverflowError, ValueError) as error:
-            raise BackupInvalid(f"the archive breaks the rules of its schema: {error}") from error
+        with by_the_rules(), connection:
+            meta.put(connection, meta.CONSTELLATION_ID, IMPORTED)
+            for some in tables:
+                if some.table not in known or not set(some.columns) <= set(known[some.table]):
+                    raise BackupInvalid(f"the archive has columns of {some.table!r} that its schema has not")
+                named = ", ".join(f'"{column}"' for column in some.columns)
+                marks = ", ".join("?" * len(some.columns))
+                rows = list(some.rows)
+                _check_json(some, rows, schemas[some.table])
+                connection.executemany(f"INSERT INTO {some.table} ({named}) VALUES ({marks})", rows)
+                counts[some.table] = counts.get(some.table, 0) + len(rows)
+            if fetch_all(connection, "SELECT 1 FROM messages WHERE position GLOB '*[^0-9]*' LIMIT 1"):
+                raise BackupInvalid("the position of a message is not a number of 19 digits")
+            if broken := fetch_all(connection, "PRAGMA foreign_key_check"):
+                table, _row, parent, _number = broken[0]
+                raise BackupInvalid(f"a row of {table} refers to a missing row of {parent}")
         with translated():
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return counts
+
+
+@contextmanager
+def by_the_rules() -> Iterator[None]:
+    """Refuse what breaks the rules of the schema within the block.
+
+    Raises:
+        BackupInvalid: a row did.
+    """
+    try:
+        yield
+    except (apsw.ConstraintError, apsw.MismatchError, apsw.SQLError, OverflowError, ValueError) as error:
+        raise BackupInvalid(f"the archive breaks the rules of its schema: {error}") from error
 
 
 def _check_json(some: Rows, rows: Iterable[Sequence[Value]], schema: str) -> None:

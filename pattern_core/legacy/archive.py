@@ -77,12 +77,14 @@ def read_old(car: CarReader) -> Old:
     old = Old(version=version, root=text_of(car.root), kind=kind, exported_at=str(root.get("exported_at", "")))
     try:
         (_Newer if version == NEWEST else _Older)(car, old).read(data)
+        is_double = any(
+            len({str(one["id"]) for one in some}) < len(some) for some in (old.agents, old.groups, old.blocks)
+        )
+        old.name = old.name or str((old.groups or old.agents or [{"name": kind}])[0]["name"])
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ArchiveInvalid(f"the archive, of version {version}, is malformed: {error!r}") from error
-    for records in (old.agents, old.groups, old.blocks):
-        if len({one["id"] for one in records}) < len(records):
-            raise ArchiveInvalid("the archive has two agents, groups or blocks with the same id")
-    old.name = old.name or (old.groups or old.agents or [{"name": kind}])[0]["name"]
+    if is_double:
+        raise ArchiveInvalid("the archive has two agents, groups or blocks with the same id")
     return old
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from pattern_core.images import media_type_of, read, store
 from pattern_core.legacy.archive import Record
 from pattern_core.messages import Image, Part, Reasoning, Text, ToolCall, ToolResult, parts_from_json
-from pattern_db.columns import to_json
+from pattern_db.columns import check_depth, to_json
 from pattern_db.connection import Connection
 from pattern_db.tables.messages import DIGEST_BYTES
 
@@ -46,7 +46,7 @@ def _part(item: Any) -> Part | None:
     """Return one part; None for what only its own vendor could read."""
     if isinstance(item, str):
         return Text(text=item)
-    tag, body = (item["type"], item) if "type" in item else next(iter(item.items()))
+    [(tag, body)] = [(item["type"], item)] if "type" in item else item.items()
     match str(tag).replace("_", "").lower():
         case "text":
             return Text(text=_text(body if isinstance(body, str) else body["text"]))
@@ -59,6 +59,7 @@ def _part(item: Any) -> Part | None:
             arguments = body["input"] if "input" in body else body["fn_arguments"]
             call_id = str(body.get("id") or body["call_id"])
             if isinstance(arguments, Mapping):
+                check_depth(arguments)
                 return ToolCall(call_id=call_id, tool=str(named), arguments=dict(arguments))
             return ToolCall(call_id=call_id, tool=str(named), invalid=_json(arguments))
         case "toolresult" | "toolresponse":

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pattern_core.agent_settings import KEYS, settings_of
+from pattern_core.car import ArchiveInvalid
 from pattern_core.conversation.history import IMPORTED, to_row
 from pattern_core.errors import InvalidInput
 from pattern_core.groups.coordinations import COORDINATIONS
@@ -31,7 +32,7 @@ from pattern_core.memory.schema import TextSchema
 from pattern_core.messages import Image, Message, Part, ToolCall, ToolResult
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db import portable
-from pattern_db.columns import canonical, iso, unix_ms
+from pattern_db.columns import JSON_DEPTH_MAX, canonical, iso, unix_ms
 from pattern_db.connection import Connection, open_connection
 from pattern_db.enums import (
     CONSTELLATION_OWNER,
@@ -67,15 +68,20 @@ def store(target: Path, old: Old, *, now: str, peer: int) -> list[Decision]:
     Its documents must have been opened before, in a process of their own. `peer` is a number that none of them knows.
 
     Raises:
+        ArchiveInvalid: a record is malformed.
+        BackupInvalid: a record breaks the rules of our schema.
         DocumentDamaged: a document cannot be opened.
         StorageFailed: the disk is full or failed.
     """
     migrations = migrations_of("constellation")
     portable.create(target, migrations, migrations.newest, now=now)
     portable.fill(target, [])
-    with closing(open_connection(target)) as connection, connection:
+    with portable.by_the_rules(), closing(open_connection(target)) as connection, connection:
         made = _Conversion(connection, old, now, peer)
-        made.run()
+        try:
+            made.run()
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ArchiveInvalid(f"a record of the archive is malformed: {error!r}") from error
     return made.decisions
 
 
@@ -181,7 +187,7 @@ class _Conversion:
             char_limit=max(int(record.get("char_limit") or LIMIT_CHARS), 1),
             permission=_one_of(Permission, record.get("permission"), Permission.READ_WRITE),
             pinned=bool(record.get("pinned")),
-            metadata=dict(record.get("metadata") or {}) or None,
+            metadata=self._mapped(dict(record.get("metadata") or {})),
         )
         try:
             schema = schema_of(row.metadata)
@@ -351,12 +357,14 @@ class _Conversion:
         self.ids[prefix, old] = new
         return new
 
-    def _mapped(self, value: Any) -> Any:
+    def _mapped(self, value: Any, depth: int = 0) -> Any:
         """Return JSON with the new ids of agents and groups."""
+        if depth > JSON_DEPTH_MAX:
+            raise ValueError("a value is nested too deeply")
         if isinstance(value, dict):
-            return {str(key): self._mapped(one) for key, one in value.items()} or None
+            return {str(key): self._mapped(one, depth + 1) for key, one in value.items()} or None
         if isinstance(value, list):
-            return [self._mapped(one) for one in value]
+            return [self._mapped(one, depth + 1) for one in value]
         if isinstance(value, str):
             return self.ids.get(("agent", value)) or self.ids.get(("group", value)) or value
         return value if isinstance(value, bool | int | float | None) else repr(value)

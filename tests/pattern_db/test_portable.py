@@ -16,6 +16,7 @@ from pattern_db.portable import (
     TRAVELS,
     Cut,
     Rows,
+    by_the_rules,
     create,
     fill,
     find,
@@ -138,3 +139,13 @@ def test_a_position_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
     create(path, ALL, ALL.newest, now=NOW)
     with pytest.raises(BackupInvalid, match="not a number"):
         fill(path, [*TWO, Rows(table="messages", columns=columns, rows=rows)])
+
+
+def test_what_breaks_a_rule_of_the_schema_is_a_refusal(tmp_path: Path) -> None:
+    with closing(open_connection(made(tmp_path))) as connection:
+        for sql in (
+            "INSERT INTO coordination_state VALUES ('k', 'no JSON', '', '', 1)",
+            "INSERT INTO meta VALUES (1, NULL)",
+        ):
+            with pytest.raises(BackupInvalid, match="rules of its schema"), by_the_rules():
+                connection.execute(sql)

@@ -11,15 +11,20 @@ from typing import Any
 
 import dag_cbor
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from multiformats import CID
 
 from pattern_core.car import BLOCK_BYTES_MAX, ArchiveInvalid, CarReader
 from pattern_core.ids import message_id
 from pattern_core.legacy.archive import Old, read_old, version_in
 from pattern_core.legacy.convert import Decision, store
-from pattern_core.memory.document import BlockDocument
+from pattern_core.memory.document import BlockDocument, DocumentDamaged
+from pattern_core.messages import parts_from_json
 from pattern_core.portable import glance, read, verify
 from pattern_db import backup
 from pattern_db.connection import fetch_all, open_connection
+from pattern_db.errors import DatabaseError
 from pattern_db.tables import block_checkpoints
 from tests.pattern_core.legacy.theirs import (
     AT,
@@ -414,6 +419,51 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path, lie: str) -> None:
     archive = theirs.write(tmp_path / "t.car", theirs.manifest("Hologram" if lie == "kind" else "Agent", data))
     with pytest.raises(ArchiveInvalid):
         verify(archive)
+
+
+ODD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_records_that_lie_are_refused_or_imported_and_never_a_bug(tmp_path: Path, data: st.DataObject) -> None:
+    """Blocks with right digests, and one field of one record with any value."""
+
+    class Lying(Theirs):
+        def node(self, value: Any) -> CID:
+            if isinstance(value, dict) and "data_cid" not in value and data.draw(st.integers(0, 5)) == 0:
+                value = {**value, data.draw(st.sampled_from(sorted(value))): data.draw(ODD)}
+            return super().node(value)
+
+    theirs = Lying()
+    message: dict[str, Any] = {"content_json": lambda _: data.draw(ODD), "position": lambda _: data.draw(ODD)}
+    cids = {
+        "message_chunk_cids": theirs.messages(
+            "agent_a", ["one", "two"], **(message if data.draw(st.booleans()) else {})
+        ),
+        "memory_block_cids": [theirs.block("m", "agent_a", "human", "words", metadata=data.draw(ODD))],
+        "archival_entry_cids": [entry_of(theirs, "e", "agent_a", "entry")],
+        "archive_summary_cids": [summary_of(theirs, "s", "agent_a", "summary")],
+    }
+    agent = theirs.agent(
+        "agent_a", "Ada", record={data.draw(st.sampled_from(["config", "status", "name"])): data.draw(ODD)}
+    )
+    archive = theirs.write(tmp_path / "t.car", theirs.manifest("Agent", theirs.node({**agent, **cids})))
+    try:
+        made = Made(archive)
+    except (ArchiveInvalid, DatabaseError, DocumentDamaged):
+        return
+    verify(archive)
+    for (parts,) in made.rows("SELECT parts FROM messages WHERE parts IS NOT NULL"):
+        parts_from_json(json.loads(parts))
 
 
 def test_the_version_is_that_of_the_root() -> None:
