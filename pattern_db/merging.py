@@ -191,24 +191,21 @@ class _Join:
         raise AssertionError("the numbers have ended")
 
     def settle_positions(self) -> None:
-        """Give messages the next free positions: those with an id in use, and those that they would overtake."""
+        """Give messages with an id in use the next free position, and those that it belonged to one behind it."""
         if not self._first("SELECT 1 FROM arriving.messages WHERE id IN (SELECT id FROM main.messages)"):
             return
-        agent, last, given = "", -1, set[int]()
+        last = -1
         for key, owner, position, *said in fetch_all(
             self.connection,
-            "SELECT id, agent_id, position, role, content FROM arriving.messages ORDER BY agent_id, position",
+            "SELECT id, agent_id, position, role, content FROM arriving.messages ORDER BY position",
         ):
-            agent, last = owner, (last if owner == agent else -1)
             found = self._first("SELECT agent_id, role, content FROM main.messages WHERE id = ?", key)
             if self.policy == "merge" and found == (self.ids.get(owner, owner), *said):
                 self.present.add(("messages", key))
-                last = int(position)
                 continue
             last = max(int(position), last + 1)
-            while last in given or self._first("SELECT 1 FROM main.messages WHERE id = ?", _message(last)):
+            while self._first("SELECT 1 FROM main.messages WHERE id = ?", _message(last)):
                 last += 1
-            given.add(last)
             if found or last != int(position):
                 self._becomes(key, _message(last))
                 self._becomes(position, f"{last:0{POSITION_DIGITS}}")

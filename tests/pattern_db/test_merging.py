@@ -186,10 +186,15 @@ def test_blocks_of_the_constellation_are_refused_renamed_or_the_same(tmp_path: P
                     content_preview=words,
                 )  # fmt: skip
                 memory_blocks.create(connection, row)
+                connection.execute(
+                    "INSERT INTO memory_block_checkpoints (block_id, created_at, snapshot) VALUES (?, ?, x'00')",
+                    (row.id, NOW),
+                )
     with pytest.raises(RowConflict, match="memory block 'rules'"):
         joined(target, source)
     made = joined(target, source, "rename")
-    assert made.present == {"memory_blocks": 1}
+    assert made.present == {"memory_blocks": 1, "memory_block_checkpoints": 1}
+    assert rows(target, "SELECT count(*) FROM memory_block_checkpoints") == [(3,)]
     found = rows(target, "SELECT label FROM memory_blocks ORDER BY label")
     assert [label for (label,) in found] == ["rules", "rules-2", "same"]
 
