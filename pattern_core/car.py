@@ -1,8 +1,9 @@
 """Content-addressed archives: a file of blocks, each under the digest of its bytes.
 
 Source: "Content Addressable aRchives (CAR), version 1" and "DAG-CBOR", ipld.io/specs. A block is a node (DAG-CBOR) or
-bytes (raw). Its CID has version 1, the codec, and sha2-256. libipld writes any bytes in a node that look like a CID as
-a link, so bytes are in blocks of their own, and bytes in a node are always a link.
+bytes (raw). Its CID has version 1, the codec, and sha2-256; in archives of the original system BLAKE3. libipld writes
+any bytes in a node that look like a CID as a link, so bytes are in blocks of their own, and bytes in a node are always
+a link.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, TypeAlias
 
 import libipld
+from blake3 import blake3
 
 from pattern_core.errors import PatternError
 
@@ -20,10 +22,12 @@ Node: TypeAlias = Any
 """A value of JSON's kinds, or a `Cid` where JSON has none."""
 
 BLOCK_BYTES_MAX = 1_000_000  # of one block; other readers refuse larger ones
+READ_BYTES_MAX = 16 * 1024 * 1024  # of one block of others: the oldest archives had larger ones
 CIDS_MAX = 20_000_000
-_NODE, _RAW = b"\x01\x71\x12\x20", b"\x01\x55\x12\x20"  # version 1, codec, sha2-256, 32 bytes
+_NODE, _RAW = b"\x01\x71", b"\x01\x55"  # version 1, codec
+_SHA2, _BLAKE3 = b"\x12\x20", b"\x1e\x20"  # code, 32 bytes
 _DIGEST_BYTES = 32
-_CID_BYTES = len(_NODE) + _DIGEST_BYTES
+_CID_BYTES = len(_NODE) + len(_SHA2) + _DIGEST_BYTES
 _VARINT_BYTES_MAX = 9
 
 
@@ -37,12 +41,13 @@ class ArchiveInvalid(PatternError):
 class CarWriter:
     """Writes the blocks of an archive into an empty file, each once. `close` names the root."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, *, with_blake3: bool = False) -> None:
         self.blocks = 0
         self.bytes = 0
         self._file = file
+        self._hash = _BLAKE3 if with_blake3 else _SHA2
         self._known: set[Cid] = set()
-        file.write(_header(_NODE + bytes(_DIGEST_BYTES)))  # as long as that of the root, which is known at the end
+        file.write(_header(_NODE + self._hash + bytes(_DIGEST_BYTES)))  # as long as that of the root, at the end
 
     def node(self, value: Node) -> Cid:
         """Store a node; return its CID.
@@ -68,7 +73,7 @@ class CarWriter:
     def _store(self, codec: bytes, data: bytes) -> Cid:
         if len(data) > BLOCK_BYTES_MAX:
             raise ArchiveInvalid(f"a block of {len(data)} bytes is larger than {BLOCK_BYTES_MAX}")
-        cid = codec + hashlib.sha256(data).digest()
+        cid = codec + self._hash + _digest(self._hash, data)
         if cid not in self._known:
             self._known.add(cid)
             self._file.write(_varint(len(cid) + len(data)) + cid + data)
@@ -144,8 +149,8 @@ class CarReader:
             if shift or at_start:
                 raise ArchiveInvalid("the file is empty or cut off")
             return None
-        if length > BLOCK_BYTES_MAX + _CID_BYTES:
-            raise ArchiveInvalid(f"a block of the archive is larger than {BLOCK_BYTES_MAX} bytes, or it is damaged")
+        if length > READ_BYTES_MAX:
+            raise ArchiveInvalid(f"a block of the archive is larger than {READ_BYTES_MAX} bytes, or it is damaged")
         section = self._file.read(length)
         if len(section) < length:
             raise ArchiveInvalid("the archive is cut off")
@@ -178,10 +183,15 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
+def _digest(code: bytes, data: bytes) -> bytes:
+    return hashlib.sha256(data).digest() if code == _SHA2 else blake3(data).digest()
+
+
 def _check(cid: Cid, data: bytes) -> None:
-    if len(cid) != _CID_BYTES or cid[: len(_NODE)] not in (_NODE, _RAW):
+    codec, code, digest = cid[:2], cid[2:4], cid[4:]
+    if len(cid) != _CID_BYTES or codec not in (_NODE, _RAW) or code not in (_SHA2, _BLAKE3):
         raise ArchiveInvalid("the archive has a block with a CID of a kind that this version does not read")
-    if hashlib.sha256(data).digest() != cid[len(_NODE) :]:
+    if _digest(code, data) != digest:
         raise ArchiveInvalid(f"the block {text_of(cid)} is damaged: its bytes have another digest")
 
 

@@ -13,15 +13,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, Cid, Node, pieces
+from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, Cid, Node, pieces, text_of
+from pattern_core.legacy.archive import NEWEST, Old, read_old, version_in
+from pattern_core.legacy.writer import OldWriter
 from pattern_db import portable
 from pattern_db.connection import Connection, Value, open_connection
 from pattern_db.migrate import migrations_of
 from pattern_db.portable import Cut, Rows
+from pattern_db.tables import imports
 
 Kind = Literal["agent", "group", "constellation"]
 VERSION = 4
@@ -31,7 +34,8 @@ CELL_BYTES_MAX = 64 * 1024 * 1024
 GROWTH_MAX = 20  # how many times larger its rows may be than an archive, which holds equal bytes once …
 GROWTH_FREE = 16 * 1024 * 1024  # … beyond this
 NO_TIME = "1970-01-01T00:00:00.000Z"
-_TIMES = ("created_at", "updated_at", "timestamp")  # columns with times that are never in the future
+ArchiveImport = imports.ArchiveImport
+list_imports, record_import = imports.page, imports.add
 _COUNTS = {
     "agent_count": "agents",
     "group_count": "agent_groups",
@@ -46,10 +50,12 @@ _COUNTS = {
 class Manifest:
     """What an archive says of itself. `rows` are numbers by table, `cut` the references that it lost, by column.
 
-    `exported_at` is the newest time in it, `schema_version` that of the database that its tables are from, `blocks` and
-    `bytes` count all blocks but the manifest.
+    `root` is its CID as text. `exported_at` is the newest time in it, `schema_version` that of the database that its
+    tables are from, `blocks` and `bytes` count all blocks but the manifest.
     """
 
+    version: int
+    root: str
     kind: str
     name: str
     exported_at: str
@@ -60,13 +66,15 @@ class Manifest:
     cut: Mapping[str, int]
 
 
-def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str) -> Manifest:
+def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str, version: int = VERSION) -> Manifest:
     """Write the archive of a constellation, or of the agent or group in it with this id or name, to an empty file.
 
-    `copy` is a private copy of the database; it is used up.
+    `copy` is a private copy of the database; it is used up. What version 3 has no record for is counted in `cut`.
 
     Raises:
         RowNotFound: there is no such agent or group.
+        ArchiveInvalid: a record is too large for version 3.
+        DocumentDamaged: a memory document cannot be read for version 3.
         StorageFailed: the disk is full or failed.
     """
     with closing(open_connection(copy)) as connection:
@@ -75,46 +83,49 @@ def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str) -> Manifes
             own_id, name = portable.find(connection, kind, id_or_name)
             owners = [own_id] if kind == "agent" else portable.owners_of(connection, own_id)
         cut = _numbered(portable.reduce(connection, owners))
+        if version == NEWEST:
+            return _write_old(connection, CarWriter(file, with_blake3=True), kind, name)
         return _write(connection, CarWriter(file), kind, name, cut)
 
 
+def _write_old(connection: Connection, car: CarWriter, kind: Kind, name: str) -> Manifest:
+    newest = portable.newest_time(connection) or NO_TIME
+    writer = OldWriter(connection, car)
+    made = writer.write(kind, newest)
+    stats = {field: writer.rows[table] for field, table in _COUNTS.items()} | {"chunk_count": made.pop("chunk_count")}
+    stats |= {"total_blocks": car.blocks, "total_bytes": car.bytes}
+    root = {**made, "exported_at": newest, "stats": stats}
+    cid = car.node(root)
+    car.close(cid)
+    return _manifest(cid, root | {"name": name, "schema": 0, "rows": writer.rows, "cut": writer.left_out})
+
+
 def _write(connection: Connection, car: CarWriter, kind: Kind, name: str, cut: Mapping[str, int]) -> Manifest:
-    newest, rows, listed = "", dict[str, int](), list[Node]()
+    rows, listed = dict[str, int](), list[Node]()
     for table in portable.tables(connection):
-        times = [table.columns.index(column) for column in _TIMES if column in table.columns]
         chunks: list[Cid] = []
         rows[table.table] = 0
         for chunk in _chunks(car, table.rows):
-            newest = max([newest, *(row[at] for row in chunk for at in times if row[at])])
             chunks.append(car.node({"table": table.table, "rows": chunk}))
             rows[table.table] += len(chunk)
         listed.append({"table": table.table, "columns": table.columns, "chunks": chunks})
     data = car.node({"tables": listed})
-    made = Manifest(
-        kind=kind,
-        name=name,
-        exported_at=newest or NO_TIME,
-        schema_version=portable.version_of(connection),
-        rows=rows,
-        blocks=car.blocks,
-        bytes=car.bytes,
-        cut=cut,
-    )
     stats = {field: rows.get(table, 0) for field, table in _COUNTS.items()}
     chunk_count = sum(len(one["chunks"]) for one in listed)
     root = {
         "version": VERSION,
         "export_type": kind.capitalize(),
-        "exported_at": made.exported_at,
+        "exported_at": portable.newest_time(connection) or NO_TIME,
         "name": name,
-        "schema": made.schema_version,
+        "schema": portable.version_of(connection),
         "stats": {**stats, "chunk_count": chunk_count, "total_blocks": car.blocks, "total_bytes": car.bytes},
         "rows": rows,
         "cut": dict(cut),
         "data_cid": data,
     }
-    car.close(car.node(root))
-    return made
+    cid = car.node(root)
+    car.close(cid)
+    return _manifest(cid, root)
 
 
 def _numbered(cut: Sequence[Cut]) -> Mapping[str, int]:
@@ -153,18 +164,26 @@ def manifest_of(car: CarReader) -> Manifest:
         ArchiveInvalid: it is of a version that is not read, or damaged.
     """
     root = car.node(car.root)
-    version = root.get("version") if isinstance(root, dict) else None
-    if not isinstance(version, int) or version < 1:
+    version = version_in(root)
+    if version is None:
         raise ArchiveInvalid("the file is not an archive of agents: its root has no version")
     if version > VERSION:
         raise ArchiveInvalid(
             f"the archive has version {version}, which is newer than {VERSION}, the newest that this server reads;"
             " upgrade the server"
         )
-    if version < VERSION:
-        raise ArchiveInvalid(f"the archive has version {version}; this server reads version {VERSION}")
+    if version <= NEWEST:
+        stats = {"total_blocks": len(car), "total_bytes": 0}
+        about = {"name": "", "export_type": "Agent", "exported_at": NO_TIME, "stats": stats} | root
+        root = {**about, "version": version, "schema": 0, "rows": {}, "cut": {}}
+    return _manifest(car.root, root)
+
+
+def _manifest(cid: Cid, root: Mapping[str, Any]) -> Manifest:
     try:
         return Manifest(
+            version=root["version"],
+            root=text_of(cid),
             kind=str(root["export_type"]).lower(),
             name=str(root["name"]),
             exported_at=str(root["exported_at"]),
@@ -178,10 +197,11 @@ def manifest_of(car: CarReader) -> Manifest:
         raise ArchiveInvalid(f"the manifest of the archive is malformed: {error!r}") from error
 
 
-def read(source: Path, target: Path, *, now: str) -> Manifest:
+def read(source: Path, target: Path, *, now: str) -> tuple[Manifest, Old | None]:
     """Make the database of a constellation at `target` of an archive, at the schema of that.
 
-    Its documents are not opened: that is for `damaged_blocks`, in a process of its own.
+    Its documents are not opened: that is for `damaged_blocks`, in a process of its own. Of version 1 to 3 nothing is
+    made; what it holds is returned.
 
     Raises:
         ArchiveInvalid: the archive is damaged, incomplete or too large for what it holds.
@@ -204,7 +224,9 @@ def glance(source: Path) -> Manifest:
         ArchiveInvalid: it is damaged, or of a version that is not read.
     """
     with source.open("rb") as file:
-        return manifest_of(CarReader(file))
+        car = CarReader(file)
+        manifest = manifest_of(car)
+        return manifest if manifest.version > NEWEST else _of_old(manifest, read_old(car))
 
 
 def verify(source: Path) -> Manifest:
@@ -220,17 +242,26 @@ def verify(source: Path) -> Manifest:
             counts[some.table] += sum(1 for _ in some.rows)
         return counts
 
-    return _used(source, count)
+    return _used(source, count)[0]
 
 
-def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, int]]) -> Manifest:
-    """Return what an archive says of itself, after `use` of all its rows, which returns their numbers by table."""
+def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, int]]) -> tuple[Manifest, Old | None]:
+    """Return what an archive says of itself, after `use` of all its rows, which returns their numbers by table; of
+    version 1 to 3, also what it holds.
+    """
     with source.open("rb") as file:
         car = CarReader(file)
         manifest = manifest_of(car)
+        if manifest.version <= NEWEST:
+            old = read_old(car)
+            return _of_old(manifest, old), old
         if use(manifest, _tables(car, _Cells(car, source.stat().st_size))) != manifest.rows:
             raise ArchiveInvalid("the archive does not have the rows that its manifest counts")
-    return manifest
+    return manifest, None
+
+
+def _of_old(manifest: Manifest, old: Old) -> Manifest:
+    return replace(manifest, name=old.name, rows=old.counts())
 
 
 class _Cells:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import apsw
 
 from pattern_db import backup, template
-from pattern_db.columns import JSON_DEPTH_MAX, check_depth
+from pattern_db.columns import JSON_DEPTH_MAX, check_depth, from_json
 from pattern_db.connection import Connection, Value, fetch_all, open_connection
 from pattern_db.errors import BackupInvalid, RowNotFound, SchemaTooNew, translated
 from pattern_db.migrate import Migrations
@@ -31,6 +32,7 @@ _BLOCK = f"block_id IN (SELECT id FROM memory_blocks WHERE {_OWN})"
 _EITHER = f"({_OWN} OR group_id IN (SELECT id FROM temp.scope))"
 _FOLDERS = f"SELECT folder_id FROM folder_attachments WHERE {_OWN}"
 _EVENTS = f"event_id IN (SELECT id FROM events WHERE {_OWN})"
+_TIMES = ("created_at", "updated_at", "timestamp")  # columns with times that are never in the future
 _WHOLE = ""  # only with the whole constellation
 
 TRAVELS: Mapping[str, str] = {
@@ -76,7 +78,6 @@ TRAVELS: Mapping[str, str] = {
     "agent_data_sources": _WHOLE,
     "budget": _WHOLE,
     "usage_day": _OWN,
-    "migration_audit": _WHOLE,
 }
 """Tables that travel, and which of their rows do so with single agents and groups: those that `temp.scope` lists."""
 
@@ -100,6 +101,7 @@ STAYS: Mapping[str, str] = {
     "webhook": "it has a secret, and a copy would deliver everything twice",
     "meta": "the identity of one file",
     "schema_migrations": "the new file has its own",
+    "migration_audit": "imports into one file; the new one has its own",
 }
 """Tables that do not travel, and the reason."""
 
@@ -167,17 +169,43 @@ def _cut(connection: Connection) -> list[Cut]:
     return cut
 
 
-def tables(connection: Connection) -> Iterator[Rows]:
-    """Yield the travelling tables that have rows, by name, each with its rows in their stored order."""
+def tables(connection: Connection, schema: str = "main") -> Iterator[Rows]:
+    """Yield the travelling tables that have rows, by name, each with its rows in their stored order; also those of an
+    attached database, `schema`, with the same tables.
+    """
     for table in sorted(TRAVELS.keys() & set(backup.ordinary_tables(connection))):
         columns = _columns(connection, table)
         named = ", ".join(f'"{column}"' for column in columns)
         keys = ", ".join(f'"{key}"' for (key,) in fetch_all(connection, _KEYS, (table,)))
         order = "rowid" if _has_rowid(connection, table) else keys
-        found = connection.execute(f"SELECT {named} FROM {table} ORDER BY {order}")
+        found = connection.execute(f"SELECT {named} FROM {schema}.{table} ORDER BY {order}")
         first = found.fetchone()
         if first is not None:
             yield Rows(table=table, columns=columns, rows=_all(first, found))
+
+
+def newest_time(connection: Connection) -> str | None:
+    """Return the newest time of the travelling rows; None without any."""
+    found: list[str] = []
+    for table in TRAVELS.keys() & set(backup.ordinary_tables(connection)):
+        times = [column for column in _columns(connection, table) if column in _TIMES]
+        found += [connection.execute(f"SELECT max({column}) FROM {table}").get or "" for column in times]
+    return max(found, default="") or None
+
+
+def records(
+    connection: Connection, table: str, columns: Sequence[str], *, order: str = "", **equal: Value
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of a table by column, their JSON read: those with these values, in the order of a column, else as
+    stored.
+    """
+    schema = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).get
+    valid = set(_JSON_COLUMN.findall(schema))
+    where = " AND ".join(f'"{column}" IS ?' for column in equal) or "true"
+    sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {where}" + (f" ORDER BY {order}" if order else "")
+    for row in connection.execute(sql, tuple(equal.values())):
+        cells = zip(columns, row, strict=True)
+        yield {name: from_json(cell) if name in valid else cell for name, cell in cells}
 
 
 def _all(first: Sequence[Value], rest: Iterable[Sequence[Value]]) -> Iterator[Sequence[Value]]:
@@ -225,26 +253,38 @@ def fill(path: Path, tables: Iterable[Rows]) -> dict[str, int]:
         known = {table: _columns(connection, table) for table in backup.ordinary_tables(connection) if table in TRAVELS}
         connection.execute("PRAGMA synchronous = OFF").fetchall()  # the finished file is synced before it is used
         connection.execute("PRAGMA foreign_keys = 0").fetchall()  # rows come before those that they refer to
-        try:
-            with connection:
-                meta.put(connection, meta.CONSTELLATION_ID, IMPORTED)
-                for some in tables:
-                    if some.table not in known or not set(some.columns) <= set(known[some.table]):
-                        raise BackupInvalid(f"the archive has columns of {some.table!r} that its schema has not")
-                    named = ", ".join(f'"{column}"' for column in some.columns)
-                    marks = ", ".join("?" * len(some.columns))
-                    rows = list(some.rows)
-                    _check_json(some, rows, schemas[some.table])
-                    connection.executemany(f"INSERT INTO {some.table} ({named}) VALUES ({marks})", rows)
-                    counts[some.table] = counts.get(some.table, 0) + len(rows)
-                if broken := fetch_all(connection, "PRAGMA foreign_key_check"):
-                    table, _row, parent, _number = broken[0]
-                    raise BackupInvalid(f"a row of {table} refers to a missing row of {parent}")
-        except (apsw.ConstraintError, apsw.MismatchError, apsw.SQLError, OverflowError, ValueError) as error:
-            raise BackupInvalid(f"the archive breaks the rules of its schema: {error}") from error
+        with by_the_rules(), connection:
+            meta.put(connection, meta.CONSTELLATION_ID, IMPORTED)
+            for some in tables:
+                if some.table not in known or not set(some.columns) <= set(known[some.table]):
+                    raise BackupInvalid(f"the archive has columns of {some.table!r} that its schema has not")
+                named = ", ".join(f'"{column}"' for column in some.columns)
+                marks = ", ".join("?" * len(some.columns))
+                rows = list(some.rows)
+                _check_json(some, rows, schemas[some.table])
+                connection.executemany(f"INSERT INTO {some.table} ({named}) VALUES ({marks})", rows)
+                counts[some.table] = counts.get(some.table, 0) + len(rows)
+            if fetch_all(connection, "SELECT 1 FROM messages WHERE position GLOB '*[^0-9]*' LIMIT 1"):
+                raise BackupInvalid("the position of a message is not a number of 19 digits")
+            if broken := fetch_all(connection, "PRAGMA foreign_key_check"):
+                table, _row, parent, _number = broken[0]
+                raise BackupInvalid(f"a row of {table} refers to a missing row of {parent}")
         with translated():
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return counts
+
+
+@contextmanager
+def by_the_rules() -> Iterator[None]:
+    """Refuse what breaks the rules of the schema within the block.
+
+    Raises:
+        BackupInvalid: a row did.
+    """
+    try:
+        yield
+    except (apsw.ConstraintError, apsw.MismatchError, apsw.SQLError, OverflowError, ValueError) as error:
+        raise BackupInvalid(f"the archive breaks the rules of its schema: {error}") from error
 
 
 def _check_json(some: Rows, rows: Iterable[Sequence[Value]], schema: str) -> None:

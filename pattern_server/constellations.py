@@ -12,9 +12,11 @@ import trio
 
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.ids import now_text
+from pattern_core.portable import ArchiveImport
 from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.files import sha256_of
+from pattern_db.merging import Policy
 from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.files import ConstellationFiles
@@ -52,6 +54,7 @@ class Constellations:
         self.files = files
         self._backups = backups
         self.clock = runtime.clock
+        self.randomness = runtime.randomness
         # The meaning of ids and names per caller. A new dictionary replaces it when the registry has changed, so
         # that a lookup which began before writes into one that nothing reads.
         self._reached: dict[tuple[Principal, str], str] = {}
@@ -112,6 +115,28 @@ class Constellations:
         constellation_id = self.files.new_id()
         await self.files.adopt(copy, constellation_id, migrate=migrate)
         return await self._register(principal, constellation_id, name)
+
+    async def merge(
+        self,
+        principal: Principal,
+        id_or_name: str,
+        source: Path,
+        record: ArchiveImport,
+        policy: Policy,
+        *,
+        dry_run: bool,
+    ) -> tuple[Registered, ArchiveImport]:
+        """Let the rows of another database join those of a constellation while it is parked, as
+        `ConstellationFiles.merge`.
+
+        Raises:
+            NotFound: there is none, or it belongs to another user.
+            Unavailable: it is busy.
+            DatabaseError: as `ConstellationFiles.merge`.
+        """
+        found = await self.accounts.constellation_for(principal, id_or_name)
+        async with self._supervisor.aside(found.id, if_idle=True):
+            return found, await self.files.merge(source, found.id, record, policy, dry_run=dry_run)
 
     async def _check_free(self, principal: Principal, name: str) -> None:
         """Refuse a used name before files are created; the registry checks it again at the end."""

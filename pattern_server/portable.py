@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
 from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
-from pattern_core.errors import NotFound
+from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import now_text
-from pattern_core.memory.damage import damaged_blocks
-from pattern_core.portable import Kind, Manifest
+from pattern_core.legacy import convert
+from pattern_core.legacy.archive import Old
+from pattern_core.legacy.review import Resolution, Review, review
+from pattern_core.memory.damage import damaged_blocks, first_unopened
+from pattern_core.memory.document import new_peer
+from pattern_core.portable import ArchiveImport, Kind, Manifest
 from pattern_db import backup, files
 from pattern_db.connection import open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import translated
+from pattern_db.merging import Policy
 from pattern_db.migrate import migrations_of
 from pattern_server.accounts import Constellation, Principal
 from pattern_server.constellations import Constellations, Copy
@@ -27,15 +35,23 @@ from pattern_server.files import DATABASE_NAME, pause
 SUFFIX = ".car"
 EXPORTS = "exports"  # folder of a constellation
 
+T = TypeVar("T")
+
 
 async def export(
-    constellations: Constellations, caller: Principal, id_or_name: str, kind: Kind, name: str | None
+    constellations: Constellations,
+    caller: Principal,
+    id_or_name: str,
+    kind: Kind,
+    name: str | None,
+    version: int = portable.VERSION,
 ) -> tuple[Copy, Manifest]:
     """Write an archive of a constellation, or of an agent or group in it, into its folder `exports`.
 
     Raises:
         NotFound: there is no such constellation, agent or group, or it belongs to another user.
         Unavailable: it cannot run now.
+        ArchiveInvalid: a record is too large for version 3.
         BackupFailed: there is no room for the copy that it is made from.
         StorageFailed: the disk is full or failed.
     """
@@ -45,17 +61,17 @@ async def export(
     async with constellations.use(caller, found.id) as constellation:
         with translated(), files.temporary(target.with_suffix(".db")) as copy, files.temporary(target) as new:
             await constellation.database.read_aside(backup.hot_backup, copy)
-            made = await trio.to_thread.run_sync(partial(_export, copy, new, kind, name or found.name))
+            made = await trio.to_thread.run_sync(partial(_export, copy, new, kind, name or found.name, version))
             files.replace(new, target)
     digest = await trio.to_thread.run_sync(files.sha256_of, target)
     return Copy(path=target.absolute(), size=target.stat().st_size, sha256=digest), made
 
 
-def _export(copy: Path, new: Path, kind: Kind, id_or_name: str) -> Manifest:
+def _export(copy: Path, new: Path, kind: Kind, id_or_name: str, version: int) -> Manifest:
     with closing(open_connection(copy)) as connection, connection:
         pause(connection)  # what an archive says is the same before and after it was imported
     with new.open("xb") as file:
-        return portable.write(copy, file, kind=kind, id_or_name=id_or_name)
+        return portable.write(copy, file, kind=kind, id_or_name=id_or_name, version=version)
 
 
 async def exported(constellations: Constellations, caller: Principal, id_or_name: str, file: str) -> Path:
@@ -71,14 +87,44 @@ async def exported(constellations: Constellations, caller: Principal, id_or_name
     return path
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSpec:
+    """What to import: the path of the archive on this machine, and `into` which constellation, with a policy for names
+    that are in use there; without `into` a new one, with this name or the archive's own. `resolutions` are for the
+    issues of archives of version 1 and 2.
+    """
+
+    file: Path
+    name: str | None = None
+    into: str | None = None
+    policy: Policy = "refuse"
+    resolutions: Sequence[Resolution] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult:
+    """The constellation (None: it would be a new one), and the row of its import; with `is_replay`, that of an earlier
+    one, and nothing was done.
+    """
+
+    constellation: Constellation | None
+    report: ArchiveImport
+    is_replay: bool = False
+
+
 async def import_archive(
-    constellations: Constellations, caller: Principal, archive: Path, name: str | None
-) -> Constellation:
-    """Create a constellation from an archive, by its path on this machine, migrated to this version.
+    constellations: Constellations, caller: Principal, asked: ImportSpec, *, dry_run: bool = False
+) -> ImportResult:
+    """Let an archive join a constellation, or create a constellation from it, migrated to this version: all or nothing.
+
+    A `dry_run` stores nothing.
 
     Raises:
-        InvalidInput: the name is invalid.
-        Conflict: the caller already has one of that name.
+        InvalidInput: the name or a resolution is invalid.
+        NotFound: there is no such constellation, or it belongs to another user.
+        Conflict: the caller already has a constellation of that name.
+        RowConflict: names are in use in the constellation, and the policy is to refuse.
+        Unavailable: the constellation is busy.
         ArchiveInvalid: the archive is damaged, incomplete, or has documents that cannot be opened.
         BackupInvalid: its rows break the rules of their schema.
         SchemaTooNew: it comes from a newer server.
@@ -86,20 +132,63 @@ async def import_archive(
     """
     with tempfile.TemporaryDirectory(prefix=".import-", dir=constellations.files.data_dir) as folder:
         path = Path(folder) / DATABASE_NAME
-        manifest = await trio.to_thread.run_sync(_import, archive, path, now_text(constellations.clock))
+        now, audit_id = now_text(constellations.clock), constellations.files.new_id("import")
+        read = partial(portable.read, asked.file, path, now=now)
+        manifest, old = await trio.to_thread.run_sync(_translated, read)
+        if old is not None and (unopened := await first_unopened(old.documents)) is not None:
+            raise ArchiveInvalid(f"the document of the memory block {unopened[0]} cannot be opened: {unopened[1]}")
+        peer = new_peer(constellations.randomness)
+        made = await trio.to_thread.run_sync(_translated, partial(_complete, asked, path, old, now, peer))
+        row = _record(audit_id, asked, manifest if old is None else replace(manifest, rows=old.counts()), made, now)
         with DatabaseThreads(writers=1, readers=1) as threads:
             async with await Database.open(path, threads) as database:
                 damaged = await damaged_blocks(database, with_past=True)
+                if asked.into is None:
+                    await database.write(portable.record_import, row)
         if damaged:
             raise ArchiveInvalid(
                 f"the archive has {len(damaged)} memory blocks that cannot be opened; the first is"
                 f" {damaged[0].block.label!r}: {damaged[0].reason}"
             )
-        return await constellations.restore(caller, path, name or manifest.name)
+        if asked.into is not None:
+            found, done = await constellations.merge(caller, asked.into, path, row, asked.policy, dry_run=dry_run)
+            return ImportResult(constellation=found, report=done, is_replay=done.id != row.id)
+        if dry_run:
+            return ImportResult(constellation=None, report=row)
+        return ImportResult(
+            constellation=await constellations.restore(caller, path, asked.name or manifest.name), report=row
+        )
 
 
-def _import(archive: Path, path: Path, now: str) -> Manifest:
+def _translated(do: Callable[[], T]) -> T:
     with translated():
-        manifest = portable.read(archive, path, now=now)
-        migrations_of("constellation").migrate(path, backup_to=None, now=now)
-    return manifest
+        return do()
+
+
+def _complete(asked: ImportSpec, path: Path, old: Old | None, now: str, peer: int) -> Review:
+    """Complete the database: migrated and paused, or made of what an `old` archive holds after its review."""
+    if old is not None:
+        found = review(old, asked.resolutions, now)
+        lost = convert.store(path, old, now=now, peer=peer)
+        counts = {"found": found.found + len(lost), "resolved": found.resolved + len(lost)}
+        return Review(**counts, decisions=[*found.decisions, *lost])
+    if asked.resolutions:
+        raise InvalidInput("only archives of version 1 and 2 have issues to resolve; send no resolutions")
+    migrations_of("constellation").migrate(path, backup_to=None, now=now)
+    with closing(open_connection(path)) as connection, connection:
+        pause(connection)
+    return Review()
+
+
+def _record(audit_id: str, asked: ImportSpec, manifest: Manifest, made: Review, now: str) -> ArchiveImport:
+    rows = {"added": dict(manifest.rows), "present": {}, "owners": []}
+    log = {"root": manifest.root, **rows, "decisions": [*made.decisions]}
+    return ArchiveImport(
+        id=audit_id,
+        imported_at=now,
+        source_file=asked.file.name,
+        source_version=manifest.version,
+        issues_found=made.found,
+        issues_resolved=made.resolved,
+        audit_log=log,
+    )

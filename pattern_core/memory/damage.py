@@ -11,13 +11,13 @@ the text in lists and search decides. Unreadable bytes are stored separately, ne
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pattern_core.children import ChildFailed, ChildRefused, Work, run_child
-from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.children import ChildFailed, Work, run_child
+from pattern_core.errors import Conflict
 from pattern_core.ids import now_text
 from pattern_core.limits import MemoryLimits
 from pattern_core.memory.block import SYSTEM, Attribution, BlockRow, Operation, schema_of
@@ -30,7 +30,6 @@ from pattern_core.memory.document import (
     DocumentDamaged,
     HistoryDamaged,
     State,
-    clean_snapshot,
     framed,
     new_peer,
     opened_parts,
@@ -48,25 +47,24 @@ from pattern_db.tables import block_checkpoints, block_versions, memory_blocks
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024  # opened by one child, with bounded processor time
 BATCH_BLOCKS_MAX = 200
-FOREIGN_BYTES_MAX = 8 * 1024 * 1024
 CHECK_TIMEOUT_S, CHECK_CPU_S = 30.0, 2  # of the child that opens documents
 CHECK_MEMORY_BYTES = 512 * 1024 * 1024
 
 
-async def validate_foreign(data: bytes) -> bytes:
-    """Return a clean snapshot of the document in `data` (a snapshot or all its updates), safe to load in this process.
-
-    Raises:
-        InvalidInput: `data` is too long, is not a complete document, or its check crashed or ran too long.
-    """
-    if len(data) > FOREIGN_BYTES_MAX:
-        raise InvalidInput(f"the document has {len(data)} bytes, more than the limit of {FOREIGN_BYTES_MAX}")
-    try:
-        return await _in_child(clean_snapshot, data)
-    except ChildRefused as error:
-        raise InvalidInput(f"these bytes are not a document: {error.reason[:300]}") from None
-    except ChildFailed as error:
-        raise InvalidInput(f"these bytes are not a document: the process that opened them {error.reason}") from None
+async def first_unopened(documents: Mapping[str, bytes]) -> tuple[str, str] | None:
+    """Return the key of the first document from outside that cannot be opened, and the reason; None if all can."""
+    keys, batch, size = list[str](), list[list[bytes]](), 0
+    for number, (key, data) in enumerate(documents.items(), 1):
+        keys.append(key)
+        batch.append([data])
+        size += len(data)
+        if size < BATCH_BYTES_MAX and len(batch) < BATCH_BLOCKS_MAX and number < len(documents):
+            continue
+        for name, (_count, reason) in zip(keys, await _opened(batch), strict=True):
+            if reason:
+                return name, reason
+        keys, batch, size = [], [], 0
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

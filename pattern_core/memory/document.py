@@ -141,7 +141,7 @@ class BlockDocument:
     def load(cls, snapshot: bytes | None, updates: Iterable[bytes] = (), *, peer: int) -> Self:
         """Return the document of `snapshot` (None: an empty one) and `updates`.
 
-        Only for bytes that this program stored: those from outside go through `damage.validate_foreign` first, because
+        Only for bytes that this program stored: those from outside go through `damage.first_unopened` first, because
         rare bytes abort the process.
 
         Raises:
@@ -470,15 +470,6 @@ def _from_json(part: Json) -> Part:
     kind, *splices = part
     run = {"t": str, "l": tuple}[kind]
     return Spliced(kind == "t", tuple(Splice(int(skip), run(removed), run(added)) for skip, removed, added in splices))
-
-
-def clean_snapshot(data: bytes) -> bytes:
-    """Return a snapshot of the document in `data`, made by this library: called in a child process.
-
-    Raises:
-        DocumentDamaged: `data` is not a complete document.
-    """
-    return BlockDocument.load(data, peer=READER_PEER).snapshot()
 
 
 def framed(documents: Sequence[Sequence[bytes]]) -> bytes:

@@ -18,11 +18,12 @@ from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import Conflict
 from pattern_db import files
 from pattern_server.cli.client import Api
-from pattern_server.cli.command import Home, PlainGroup, creating, in_constellation, local
-from pattern_server.cli.output import Output
+from pattern_server.cli.command import ExitCode, Home, PlainGroup, creating, in_constellation, json_of, local
+from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
+LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
 WHOLE = "constellation"
 
 car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
@@ -34,9 +35,12 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 @click.option(
     "-o", "--output", "target", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file."
 )
+@click.option("--version", type=click.Choice(["3", "4"]), default="4", help="3: as the original system reads it.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @in_constellation
-async def export(home: Home, output: Output, kind: str, name: str | None, target: Path, overwrite: bool) -> None:
+async def export(
+    home: Home, output: Output, kind: str, name: str | None, target: Path, version: str, overwrite: bool
+) -> None:
     """Write an archive of an agent, of a group with its members, or of a constellation: KIND says which.
 
     Messages, memory with its history, archive, files, tasks, schedules and use travel. Keys, tokens, consent and what
@@ -48,7 +52,7 @@ async def export(home: Home, output: Output, kind: str, name: str | None, target
         name = None  # it is `home`'s
     elif name is None:
         raise click.UsageError(f"No {kind} was named. Use --name NAME.")
-    made = await home.call("POST", "export", body={"kind": kind, "name": name})
+    made = await home.call("POST", "export", body={"kind": kind, "name": name, "version": int(version)})
     path, manifest = Path(made["path"]), made["manifest"]
     with files.temporary(target) as beside:
         with suppress(OSError):  # the server's disk may be another machine's
@@ -62,26 +66,76 @@ async def export(home: Home, output: Output, kind: str, name: str | None, target
         path.unlink()
     output.result({"file": str(target), **manifest}, f"Exported {manifest['name']} to {target} ({_counts(manifest)}).")
     for column, count in manifest["cut"].items():
-        output.say(f"  {count} references in {column} are to what is not exported; they are left out.")
+        what = "rows of" if version == "3" else "references to what is not exported, in"
+        output.say(f"  {count} {what} {column} are left out.")
 
 
-@click.command("import", epilog="Example: pattern import --from home.car --as home-again")
-@click.option(
-    *("--from", "file"), required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The archive.",
-)  # fmt: skip
+@click.command()
+@click.option(*("--from", "file"), type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The archive.")
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the archive's own]")
-@click.option("--dry-run", is_flag=True, help="Read and check the whole archive; import nothing.")
+@click.option("-c", "--constellation", "into", metavar="NAME", help="Join this constellation, instead of a new one.")
+@click.option("--rename", "policy", flag_value="rename", help="Of names in use, give new ones to what is imported.")
+@click.option("--merge", "policy", flag_value="merge", help="Of names in use, join those that have them.")
+@click.option("--resolutions", metavar="FILE", help="JSON with decisions about issues of version 1 and 2.")
+@click.option("--dry-run", is_flag=True, help="Read and check the whole archive, list its issues; import nothing.")
 @creating
-async def import_(api: Api, output: Output, file: Path, name: str | None, dry_run: bool) -> None:
-    """Create a constellation from an archive: all of it, or nothing. Its schedules are paused."""
-    body = {"file": str(file.resolve()), "name": name}
+async def _import(
+    api: Api,
+    output: Output,
+    file: Path | None,
+    name: str | None,
+    into: str | None,
+    policy: str | None,
+    resolutions: str | None,
+    dry_run: bool,
+) -> ExitCode:
+    """Create a constellation from an archive, or let it join one that exists: all of it, or nothing.
+
+    Schedules are paused. The same archive again changes nothing. Without --rename or --merge, names in use are refused.
+    Archives of versions 1 and 2 may have issues; without --resolutions only what is safe is done, and the exit code
+    is 3 if an issue is left.
+    """
+    if file is None:
+        raise click.UsageError("No archive was named. Use --from FILE.")
+    body: dict[str, Any] = {"file": str(file.resolve()), "name": name, "constellation": into}
+    body["policy"] = policy or "refuse"
+    if resolutions is not None:
+        given = json_of("--resolutions", resolutions)
+        body["resolutions"] = given["resolutions"] if isinstance(given, dict) and "resolutions" in given else given
     if dry_run:
         found = await api.call("POST", "constellations", "import", "check", body=body)
-        output.result(found, f"{file} is sound: {_counts(found)}. Nothing was imported.")
-        return
+        output.result(found, f"{file} is sound: {_counts(found)}. Nothing was imported.", *_decided(found["report"]))
+        return _left(found["report"])
     made = await api.call("POST", "constellations", "import", body=body)
-    output.result(made, f"Imported {file} as {made['name']} ({made['id']}).")
+    done = "Nothing to do: imported before," if made["is_replay"] else f"Imported {file}"
+    done += f" {'as' if into is None else 'into'} {made['name']} ({made['id']})."
+    output.result(made, done, *_decided(made["report"]))
+    return _left(made["report"])
+
+
+def _alone(**given: object) -> None:
+    if click.get_current_context().invoked_subcommand is None and _import.callback is not None:
+        _import.callback(**given)
+
+
+import_ = PlainGroup(
+    "import",
+    invoke_without_command=True,
+    help=_import.help,
+    epilog="Example: pattern import --from home.car --as home-again",
+    params=_import.params,
+    callback=_alone,
+)
+
+
+@import_.add("log", "-c home")
+async def log(home: Home, output: Output) -> None:
+    """List the archives that were imported into a constellation, newest first, with what was decided."""
+    rows = await home.pages("imports")
+    output.table(LOG_COLUMNS, rows, empty="Nothing was imported yet.", shown=lambda row: {**row, **row["audit_log"]})
+    for row in rows:
+        for line in _decided(row):
+            output.say(line)
 
 
 @car.add("show", "home.car", runs=local)
@@ -92,7 +146,8 @@ def show(_config: Config, output: Output, file: Path) -> None:
     if output.is_json:
         output.data(found)
         return
-    output.say(f"{found['kind']} {found['name']}, as of {found['exported_at']}, schema {found['schema_version']}")
+    about = f"schema {found['schema_version']}" if found["schema_version"] else f"version {found['version']}"
+    output.say(f"{found['kind']} {found['name']}, as of {found['exported_at']}, {about}")
     output.table(COLUMNS, [{"table": table, "rows": count} for table, count in found["rows"].items()], empty="No rows.")
 
 
@@ -102,6 +157,21 @@ def verify(_config: Config, output: Output, file: Path) -> None:
     """Read the archive FILE whole, and check every block."""
     found = asdict(portable.verify(file))
     output.result(found, f"{file} is sound: {found['blocks']} blocks, {_counts(found)}.")
+
+
+def _left(report: Mapping[str, Any] | None) -> ExitCode:
+    """Return the exit code: whether an issue was left."""
+    return SKIPPED if report and report["issues_found"] > report["issues_resolved"] else DONE
+
+
+def _decided(report: Mapping[str, Any] | None) -> list[str]:
+    """Return a line for each decision of an import."""
+    lines = []
+    for one in report["audit_log"]["decisions"] if report else []:
+        more = f" to {one['to']}" if "to" in one else ""
+        more += f" ({one['severity']}: {one['evidence']})" if "severity" in one else ""
+        lines.append(f"  {one['kind']} {one['name']}: {one['decision']}{more}")
+    return lines
 
 
 def _counts(manifest: Mapping[str, Any]) -> str:

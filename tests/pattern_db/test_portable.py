@@ -16,10 +16,13 @@ from pattern_db.portable import (
     TRAVELS,
     Cut,
     Rows,
+    by_the_rules,
     create,
     fill,
     find,
+    newest_time,
     owners_of,
+    records,
     reduce,
     tables,
     version_of,
@@ -114,3 +117,35 @@ def test_what_breaks_the_schema_is_refused(tmp_path: Path, rows: Rows, error: st
 def test_an_archive_of_a_newer_server_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaTooNew, match=str(ALL.newest + 1)):
         create(tmp_path / "no.db", ALL, ALL.newest + 1, now=NOW)
+
+
+def test_records_are_read_by_column_with_their_json_in_an_order(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    fill(path, TWO)
+    with closing(open_connection(path)) as connection:
+        found = list(records(connection, "agents", ["id", "config"], order="id", status="active"))
+        assert found == [{"id": "a", "config": {}}, {"id": "b", "config": {}}]
+        assert [one["id"] for one in records(connection, "tasks", ["id"], parent_task_id=None)] == ["t2"]
+        assert newest_time(connection) == NOW
+        connection.execute("DELETE FROM tasks")
+        connection.execute("DELETE FROM agents")
+        assert newest_time(connection) is None
+
+
+def test_a_position_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
+    columns = ["id", "agent_id", "position", "role", "created_at"]
+    rows = [["msg_x", "a", "x" * 19, "user", NOW]]
+    path = tmp_path / "made.db"
+    create(path, ALL, ALL.newest, now=NOW)
+    with pytest.raises(BackupInvalid, match="not a number"):
+        fill(path, [*TWO, Rows(table="messages", columns=columns, rows=rows)])
+
+
+def test_what_breaks_a_rule_of_the_schema_is_a_refusal(tmp_path: Path) -> None:
+    with closing(open_connection(made(tmp_path))) as connection:
+        for sql in (
+            "INSERT INTO coordination_state VALUES ('k', 'no JSON', '', '', 1)",
+            "INSERT INTO meta VALUES (1, NULL)",
+        ):
+            with pytest.raises(BackupInvalid, match="rules of its schema"), by_the_rules():
+                connection.execute(sql)

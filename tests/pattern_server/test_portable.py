@@ -10,7 +10,8 @@ import pytest
 from pattern_core.car import ArchiveInvalid
 from pattern_core.testing import ScriptedProvider, says
 from pattern_db.tables import timers
-from pattern_server.portable import export, import_archive
+from pattern_server.portable import ImportSpec, export, import_archive
+from tests.pattern_core.legacy.theirs import Theirs
 from tests.pattern_server.place import Place, config_for, serving
 
 
@@ -66,9 +67,13 @@ async def test_an_agent_and_a_group_alone(tmp_path: Path) -> None:
         shown = (await place.admin.get("/constellations/team/groups/team")).json()
         assert len(shown["members"]) == 2
         principal = await place.parts.state.accounts.authenticate(place.parts.local_token)
-        async with place.parts.state.constellations.use(principal, "team") as team:
-            [timer] = await team.database.read(timers.due, "~", 9)
-            assert (timer.kind, timer.ref) == ("hibernation", (await team.roster.get("ben")).id)
+        joined = {"file": made["path"], "constellation": "other"}
+        await place.admin.post("/constellations", json={"name": "other"})
+        assert (await place.admin.post("/constellations/import", json=joined)).status_code == 201
+        for name in ("team", "other"):
+            async with place.parts.state.constellations.use(principal, name) as constellation:
+                [timer] = await constellation.database.read(timers.due, "~", 9)
+                assert (timer.kind, timer.ref) == ("hibernation", (await constellation.roster.get("ben")).id)
 
 
 async def test_what_is_damaged_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -101,7 +106,7 @@ async def test_documents_that_do_not_open_are_refused(tmp_path: Path) -> None:
         made, manifest = await export(server.constellations, principal, "home", "constellation", None)
         assert manifest.rows["memory_block_updates"] == 1
         with pytest.raises(ArchiveInvalid, match="human"):
-            await import_archive(server.constellations, principal, made.path, "other")
+            await import_archive(server.constellations, principal, ImportSpec(file=made.path, name="other"))
         assert [path.suffix for path in (tmp_path / "data").glob(".import-*")] == []
 
 
@@ -123,3 +128,131 @@ async def test_requests_that_name_nothing(tmp_path: Path, body: dict[str, str], 
         relative = await place.admin.post("/constellations/import", json={"file": "a.car"})
         absent = await place.admin.post("/constellations/import", json={"file": str(tmp_path / "none.car")})
         assert (relative.status_code, absent.status_code) == (422, 404)
+
+
+async def joined(place: Place, path: object, check: str = "", **body: str) -> dict[str, Any]:
+    """The answer to an import into `home`, or its check; its status is below `status`."""
+    given = {"file": str(path), "constellation": "home", **body}
+    answer = await place.admin.post(f"/constellations/import{check}", json=given)
+    return {**answer.json(), "status": answer.status_code}
+
+
+async def test_an_archive_joins_a_constellation_once(tmp_path: Path) -> None:
+    talk = [says("Noted."), says("In Lisbon."), says("Yes.")]
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider(talk)}) as place:
+        await place.constellation()
+        await place.say("Ruth lives in Lisbon.")
+        await place.admin.put("/constellations/home/agents/ada/memory/human", json={"content": "Likes tea."})
+        schedule = {"name": "daily", "agent": "ada", "message": "Good morning.", "every": 86400}
+        await place.admin.post("/constellations/home/schedules", json=schedule)
+        path = (await exported(place, kind="agent", name="ada"))["path"]
+
+        refused = await joined(place, path)
+        assert (refused["status"], refused["code"]) == (409, "conflict")
+        assert "agent 'ada', schedule 'daily'" in refused["detail"]
+        planned = await joined(place, path, "/check", policy="rename")
+        assert (planned["status"], planned["rows"]["agents"]) == (200, 1)
+        assert len((await place.admin.get("/constellations/home/agents")).json()["items"]) == 1
+        assert (await place.admin.get("/constellations/home/imports")).json()["items"] == []
+
+        done = await joined(place, path, policy="rename")
+        assert (done["status"], done["name"], done["is_replay"]) == (201, "home", False)
+        assert done["report"]["audit_log"]["added"] == planned["report"]["audit_log"]["added"]
+        copy = "/constellations/home/agents/ada-2"
+        assert (await place.admin.get(f"{copy}/memory/human")).json()["content"] == "Likes tea."
+        past = (await place.admin.get(f"{copy}/memory/human/history")).json()["items"]
+        assert [row["kind"] for row in past] == ["edit", "create"]
+        found = (await place.admin.get("/constellations/home/schedules")).json()["items"]
+        assert {row["name"]: row["status"] for row in found} == {"daily": "active", "daily-2": "paused"}
+        answer = await place.say("Where does she live?", where="home/agents/ada-2")
+        assert answer.json()["messages"][-1]["content"] == "In Lisbon."
+        said = (await place.admin.get(f"{copy}/messages")).json()["items"]
+        assert [row["content"] for row in said][-2:] == ["Noted.", "Ruth lives in Lisbon."]
+
+        again = await joined(place, path, policy="rename")
+        assert (again["is_replay"], again["report"]) == (True, done["report"])
+        assert len((await place.admin.get("/constellations/home/agents")).json()["items"]) == 2
+        listed = (await place.admin.get("/constellations/home/imports")).json()["items"]
+        assert listed == [done["report"]]
+        assert (await place.say("Are you there?")).json()["messages"][-1]["content"] == "Yes."
+
+
+async def test_the_older_state_of_an_agent_merges_into_it_without_a_change(tmp_path: Path) -> None:
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([says("One."), says("Two.")])}) as place:
+        await place.constellation()
+        await place.say("First.")
+        path = (await exported(place))["path"]
+        await place.say("Second.")
+        done = await joined(place, path, policy="merge")
+        assert done["report"]["audit_log"]["added"] == {}
+        said = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+        assert [row["content"] for row in said] == ["Two.", "Second.", "One.", "First."]
+
+
+async def test_an_import_as_a_new_constellation_is_recorded_too(tmp_path: Path) -> None:
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
+        await place.constellation()
+        path = (await exported(place))["path"]
+        await place.admin.post("/constellations/import", json={"file": path, "name": "new"})
+        (row,) = (await place.admin.get("/constellations/new/imports")).json()["items"]
+        assert (row["source_version"], row["source_file"]) == (4, Path(path).name)
+        assert row["audit_log"]["added"]["agents"] == 1
+        both = await joined(place, path, name="other")
+        assert (both["status"], both["code"]) == (422, "invalid_input")
+
+
+async def test_a_busy_constellation_is_not_interrupted_by_an_import(tmp_path: Path) -> None:
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
+        await place.constellation()
+        path = (await exported(place))["path"]
+        server = place.parts.state
+        principal = await server.accounts.authenticate(place.parts.local_token)
+        async with server.constellations.use(principal, "home"):
+            refused = await joined(place, path, policy="merge")
+        assert (refused["status"], refused["code"]) == (503, "unavailable")
+
+
+async def test_an_archive_of_the_original_becomes_a_constellation_or_joins_one(tmp_path: Path) -> None:
+    theirs = Theirs()
+    said = theirs.messages("agent_a", ["I am Ruth.", ("assistant", {"Text": "Noted."})])
+    blocks = [theirs.block("mem_1", "agent_a", "human", "Likes tea.")]
+    record = {"model_provider": "scripted", "model_name": "m"}
+    agent = theirs.agent("agent_a", "ada", record=record, message_chunk_cids=said, memory_block_cids=blocks)
+    path = theirs.write(tmp_path / "theirs.car", theirs.manifest("Agent", theirs.node(agent)))
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([says("Ruth."), says("Ruth!")])}) as place:
+        await place.constellation()
+        checked = await place.admin.post("/constellations/import/check", json={"file": str(path)})
+        assert (checked.status_code, checked.json()["version"], checked.json()["rows"]["messages"]) == (200, 3, 2)
+        made = await place.admin.post("/constellations/import", json={"file": str(path)})
+        assert (made.status_code, made.json()["name"]) == (201, "ada")
+        answer = await place.say("Who am I?", where="ada/agents/ada")
+        assert answer.json()["messages"][-1]["content"] == "Ruth."
+        joins = await joined(place, path, policy="rename")
+        assert (joins["status"], joins["report"]["source_version"]) == (201, 3)
+        assert (await place.say("Who am I?", where="home/agents/ada-2")).status_code == 200
+        found = (await place.admin.get("/constellations/home/agents/ada-2/messages")).json()["items"]
+        assert [row["content"] for row in found] == ["Ruth!", "Who am I?", "Noted.", "I am Ruth."]
+        edit = await place.admin.put(
+            "/constellations/home/agents/ada-2/memory/human", json={"content": "Likes coffee."}
+        )
+        assert edit.status_code == 200
+        past = (await place.admin.get("/constellations/home/agents/ada-2/memory/human/history")).json()["items"]
+        assert [row["kind"] for row in past] == ["edit", "create"]
+        undone = await place.admin.post("/constellations/home/agents/ada-2/memory/human/undo")
+        assert undone.status_code == 200, undone.text
+        assert (await place.admin.get("/constellations/home/agents/ada-2/memory/human")).json()[
+            "content"
+        ] == "Likes tea."
+        assert (await joined(place, path, policy="rename"))["is_replay"] is True
+
+
+async def test_a_document_of_the_original_that_does_not_open_is_refused(tmp_path: Path) -> None:
+    theirs = Theirs()
+    blocks = [theirs.block("mem_1", "agent_a", "human", "Likes tea.", b"no document")]
+    data = theirs.node(theirs.agent("agent_a", "ada", memory_block_cids=blocks))
+    path = theirs.write(tmp_path / "theirs.car", theirs.manifest("Agent", data))
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
+        answer = await place.admin.post("/constellations/import", json={"file": str(path)})
+        assert (answer.status_code, answer.json()["code"]) == (422, "archive_invalid")
+        assert "mem_1" in answer.json()["detail"]
+        assert (await place.admin.get("/constellations")).json()["items"] == []

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trio
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.portable import Kind, Manifest, verify
+from pattern_core.legacy.review import Action, Resolution
+from pattern_core.portable import VERSION, ArchiveImport, Kind, Manifest, list_imports, verify
+from pattern_db.merging import Policy
 from pattern_server import portable
 from pattern_server.constellations import Copy
-from pattern_server.http.bodies import RequestModel, answer_of, fields_with, streamed
+from pattern_server.http.bodies import PagedTexts, RequestModel, answer_of, fields_with, page_of, streamed
 from pattern_server.http.routes.constellations import CONSTELLATION, answer_made
-from pattern_server.http.routing import MayAdminister, MayWrite, Router, Server
+from pattern_server.http.routing import MayAdminister, MayWrite, Router, Server, ToRead
 
 router = Router(prefix="/constellations", tags=["constellations"])
 
-MANIFEST = answer_of(Manifest, "kind name exported_at schema_version rows blocks bytes cut")
+MANIFEST = answer_of(Manifest, "version root kind name exported_at schema_version rows blocks bytes cut")
+REPORT = answer_of(ArchiveImport, "id imported_at source_file source_version issues_found issues_resolved audit_log")
 EXPORT = answer_of(Copy, "path size sha256", "Export", manifest=MANIFEST)
+CHECKED = answer_of(Manifest, " ".join(MANIFEST.model_fields), "CheckedArchive", report=REPORT | None)
+IMPORTED = answer_of(CONSTELLATION, " ".join(CONSTELLATION.model_fields), "Imported", report=REPORT, is_replay=bool)
 _CAR = "application/vnd.ipld.car"
 _FILE: dict[int | str, Any] = {200: {"content": {_CAR: {"schema": {"type": "string", "format": "binary"}}}}}
 
@@ -30,15 +36,42 @@ class ExportRequest(RequestModel):
 
     kind: Kind = "constellation"
     name: str | None = None
+    version: Literal[3, 4] = 4
+
+
+class IssueResolution(RequestModel):
+    """A decision about an issue of an archive of version 1 or 2."""
+
+    issue_id: str
+    action: Action
+    target_agent: str | None = None
+    target: str | None = None
+    new_content: str | None = None
+    parts: Sequence[str] = ()
 
 
 class ImportRequest(RequestModel):
-    """The archive, by its path on the server's machine, and the name of the new constellation; by default the archive's
-    own.
+    """The archive, by its path on the server's machine; and the name of the new constellation, by default the archive's
+    own, or the `constellation` (id or name) that it joins. `resolutions` decide about issues that a check lists.
     """
 
     file: str
     name: str | None = None
+    constellation: str | None = None
+    policy: Policy = "refuse"
+    resolutions: Sequence[IssueResolution] = ()
+
+    def asked(self) -> portable.ImportSpec:
+        """Return what is to be imported."""
+        if self.constellation is not None and self.name is not None:
+            raise InvalidInput("`name` is that of a new constellation; send it or `constellation`, not both")
+        return portable.ImportSpec(
+            file=_path(self.file),
+            name=self.name,
+            into=self.constellation,
+            policy=self.policy,
+            resolutions=[Resolution(**one.model_dump()) for one in self.resolutions],
+        )
 
 
 @router.post("/{c}/export", status_code=201, response_model=EXPORT)
@@ -46,11 +79,12 @@ async def export(c: str, body: ExportRequest, server: Server, caller: MayWrite) 
     """Export an archive.
 
     Write an archive of the constellation, or of an agent or group with its members, into the constellation's folder
-    `exports`, while it works. Keys, tokens, consent and what turns did step by step stay behind.
+    `exports`, while it works. Keys, tokens, consent and what turns did step by step stay behind. Version 3 is for the
+    original system; `cut` counts what it has no records for.
     """
     if (body.kind == "constellation") != (body.name is None):
         raise InvalidInput("`name` names the agent or group; leave it out for the whole constellation, else send it")
-    copy, manifest = await portable.export(server.constellations, caller, c, body.kind, body.name)
+    copy, manifest = await portable.export(server.constellations, caller, c, body.kind, body.name, body.version)
     return fields_with(copy, manifest=manifest)
 
 
@@ -63,25 +97,40 @@ async def download(c: str, file: str, server: Server, caller: MayWrite) -> Strea
     return streamed(await portable.exported(server.constellations, caller, c, file), _CAR)
 
 
-@router.post("/import", status_code=201, response_model=CONSTELLATION)
+@router.post("/import", status_code=201, response_model=IMPORTED)
 async def import_archive(body: ImportRequest, server: Server, caller: MayAdminister, response: Response) -> object:
     """Import an archive.
 
-    Create a constellation from an archive on the server's machine: all of it, or nothing. Its schedules are paused.
-    Only for administrators.
+    Create a constellation from an archive on the server's machine, or let what is in it join a constellation that
+    exists and is not busy: all of it, or nothing. Its schedules are paused. The same archive again changes nothing.
+    `policy` decides about names that are in use: `refuse` the import, `rename` what arrives, or `merge` it with what is
+    there. Only for administrators.
     """
-    return answer_made(
-        server, await portable.import_archive(server.constellations, caller, _path(body.file), body.name), response
-    )
+    done = await portable.import_archive(server.constellations, caller, body.asked())
+    assert done.constellation is not None
+    return {**answer_made(server, done.constellation, response), "report": done.report, "is_replay": done.is_replay}
 
 
-@router.post("/import/check", response_model=MANIFEST)
+@router.post("/import/check", response_model=CHECKED)
 async def check_archive(body: ImportRequest, server: Server, caller: MayAdminister) -> Any:
     """Check an archive.
 
-    Read the whole archive and return what it says of itself; nothing is imported. Only for administrators.
+    Read the whole archive and return what it says of itself; and what an import into `constellation` would do, or of an
+    archive of version 1 to 3, with its issues. Nothing is imported. Only for administrators.
     """
-    return await trio.to_thread.run_sync(verify, _path(body.file))
+    asked = body.asked()
+    manifest = await trio.to_thread.run_sync(verify, asked.file)
+    report = None
+    if asked.into is not None or manifest.version < VERSION:
+        report = (await portable.import_archive(server.constellations, caller, asked, dry_run=True)).report
+    return fields_with(manifest, report=report)
+
+
+@router.get("/{c}/imports", response_model=page_of(REPORT))
+async def imports(home: ToRead, paging: PagedTexts) -> object:
+    """List the archives that were imported, newest first, with what was decided."""
+    found = await home.constellation.database.read(list_imports, paging.one_more, before=paging.after)
+    return paging.cut(found, lambda row: row.id)
 
 
 def _path(file: str) -> Path:

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.errors import Conflict, NotFound
 from pattern_core.memory import damage
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.checkpoint import whole_document
-from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, repair_block, store_repair, validate_foreign
+from pattern_core.memory.damage import Repaired, damage_of, damaged_blocks, first_unopened, repair_block, store_repair
 from pattern_core.memory.document import DocumentDamaged, framed, opened_parts
 from pattern_core.memory.edits import AppendText, SetField
 from pattern_core.memory.history import state_at, versions
@@ -245,27 +245,23 @@ WHOLE, UPDATE = parts()
 FLIPPED = bytes([*UPDATE[:20], UPDATE[20] ^ 0x55, *UPDATE[21:]])
 
 
-async def test_a_document_comes_back_clean() -> None:
-    clean = await validate_foreign(WHOLE)
-    assert Pen.load(clean, [UPDATE], peer=1).text == "one two 🌍"
+async def test_documents_from_outside_open_or_the_first_that_does_not_is_named() -> None:
+    assert await first_unopened({}) is None
+    assert await first_unopened({str(number): WHOLE for number in range(damage.BATCH_BLOCKS_MAX + 1)}) is None
 
 
-@pytest.mark.parametrize("data", [b"", b"junk", WHOLE[:-1], UPDATE, FLIPPED])
-async def test_bytes_that_are_no_document_are_invalid_input(data: bytes) -> None:
-    with pytest.raises(InvalidInput, match="not a document"):
-        await validate_foreign(data)
-
-
-async def test_too_many_bytes_never_reach_a_process() -> None:
-    with pytest.raises(InvalidInput, match="limit of 8388608"):
-        await validate_foreign(bytes(damage.FOREIGN_BYTES_MAX + 1))
+@pytest.mark.parametrize("data", [b"junk", WHOLE[:-1], UPDATE, FLIPPED])
+async def test_bytes_that_are_no_document_are_named_with_the_reason(data: bytes) -> None:
+    found = await first_unopened({"a": WHOLE, "b": data, "c": b"junk"})
+    assert found is not None
+    assert found[0] == "b"
+    assert "document" in found[1] or "update" in found[1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
-async def test_a_child_that_dies_is_invalid_input(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_document_that_ends_the_process_that_opens_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage, "CHECK_MEMORY_BYTES", 2**20)
-    with pytest.raises(InvalidInput, match="the process that opened them ended with"):
-        await validate_foreign(WHOLE)
+    assert await first_unopened({"a": WHOLE}) == ("a", "opening it ended a separate process")
 
 
 def test_how_far_stored_documents_open() -> None:
