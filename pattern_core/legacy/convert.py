@@ -52,7 +52,7 @@ from pattern_db.tables.memory_blocks import Attachment
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.summaries import SummaryRow
 
-NO_MODEL = ("embedded", "default")
+NO_MODEL = ("embedded", "rules-1")
 NAME_CHARS_MAX = 100
 LIMIT_CHARS = 5_000
 MESSAGES_AT_ONCE = 1_000
@@ -119,6 +119,8 @@ class _Conversion:
         provider, model = NO_MODEL
         if record.get("model_provider") and record.get("model_name"):
             provider, model = str(record["model_provider"]), str(record["model_name"])
+        else:
+            self._decide("agent", name, f"it names no model; it uses {provider}/{model}")
         rules = None
         try:
             rules = RuleSet.of(record.get("tool_rules") or None).to_json() or None

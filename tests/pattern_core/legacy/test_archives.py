@@ -382,6 +382,12 @@ def test_version_2_a_constellation_of_the_time_of_relations(tmp_path: Path) -> N
     assert made.rows("SELECT count(*) FROM group_members") == [(1,)]
 
 
+def test_an_agent_without_a_model_gets_the_one_that_needs_no_key(tmp_path: Path) -> None:
+    made = Made(agent_archive(tmp_path, lambda theirs: {}, model_provider=None, config={}, enabled_tools=[]))
+    assert made.rows("SELECT model_provider, model_name FROM agents") == [("embedded", "rules-1")]
+    assert [one["decision"] for one in made.decisions] == ["it names no model; it uses embedded/rules-1"]
+
+
 def test_version_1_an_agent_as_the_root_with_a_block_of_any_size(tmp_path: Path) -> None:
     archive = old_archive(tmp_path, 1)
     made = Made(archive)
