@@ -97,6 +97,7 @@ class DataDirLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.ftruncate(descriptor, 0)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # not only closed: a child process may have a copy until it executes
             os.close(descriptor)
 
     def __enter__(self) -> DataDirLock:

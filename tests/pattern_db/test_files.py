@@ -55,6 +55,22 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
     DataDirLock.acquire(tmp_path).release()
 
 
+def test_a_released_lock_is_free_though_a_child_process_still_has_its_descriptor(tmp_path: Path) -> None:
+    lock = DataDirLock.acquire(tmp_path)
+    file = os.stat(tmp_path / "lock").st_ino
+    [copy] = [os.dup(one) for one in range(3, 256) if _file_of(one) == file]  # as a child has before it executes
+    lock.release()
+    DataDirLock.acquire(tmp_path).release()
+    os.close(copy)
+
+
+def _file_of(descriptor: int) -> int | None:
+    try:
+        return os.fstat(descriptor).st_ino
+    except OSError:
+        return None
+
+
 def test_the_address_can_be_announced_later(tmp_path: Path) -> None:
     lock = DataDirLock.acquire(tmp_path)
     assert holder_of(tmp_path) == Holder(pid=os.getpid(), url=None)
