@@ -85,7 +85,7 @@ class Roster:
         self._on_rename = on_rename
         self._known: dict[str, Agent] = {}
         self._ids_by_name: dict[str, str] = {}  # of agents that were looked up by name
-        self._deleted = 0
+        self.changes = 0  # how often an agent was changed or deleted
         self.on_hibernation: Callable[[str], None] = lambda _agent_id: None
         self._changing = trio.Lock()  # a change starts from the result of the previous one
 
@@ -98,13 +98,13 @@ class Roster:
         known = self._known.get(id_or_name) or self._known.get(self._ids_by_name.get(id_or_name, ""))
         if known is not None:
             return known
-        deleted = self._deleted
+        changes = self.changes
         try:
             agent = await self._storage.database.read(agents.find, id_or_name)
         except RowNotFound:
             raise NotFound(f"there is no agent {id_or_name!r} in this constellation") from None
-        if self._deleted != deleted:
-            return agent  # may be the deleted one: not cached
+        if self.changes != changes:
+            return agent  # it may have been changed or deleted: not cached
         agent = self._known.setdefault(agent.id, agent)  # it may have been changed while it was read
         self._ids_by_name[agent.name] = agent.id
         return agent
@@ -187,6 +187,7 @@ class Roster:
             work.event("agent.changed", {"agent_id": agent.id, "fields": sorted(changes)})
             work.when_settled(lambda _committed: self._timers.changed())
             await self._storage.commit(work)
+            self.changes += 1
             self._known[agent.id] = changed
             self._ids_by_name.pop(agent.name, None)
         if changed.name != agent.name:
@@ -207,7 +208,7 @@ class Roster:
             work.store(agents.delete, agent.id)
             work.event("agent.deleted", {"agent_id": agent.id, "name": agent.name})
             await self._storage.commit(work)
-            self._deleted += 1
+            self.changes += 1
             self._known.pop(agent.id, None)
             self._ids_by_name.pop(agent.name, None)
         self._on_rename(agent.id, None)

@@ -133,12 +133,10 @@ class Constellation:
             self._runs = GroupRuns(
                 journal=self._journal,
                 roster=self.roster,
+                groups=self.groups,
                 limits=self.runtime.limits,
-                nursery=nursery,
-                wake_agent=self._actors.wake,
-                submit_to_agent=self._actors.submit,
+                actors=self._actors,
                 cancel_turn=lambda turn_id, reason: self.cancel(turn_id, reason=reason),
-                forget_history=self._actors.forget,
                 is_draining=self._services.is_draining,
                 outbox=self.outbox,
             )
@@ -249,7 +247,7 @@ class Constellation:
         self.timers.on_due(calendars.TIMER, reminders.fire)
 
     def _stop_all(self) -> None:
-        self._runs.cancel_all("halted")
+        self._runs.cancel("halted")
         self._actors.cancel_all("halted")
 
     def _forget(self, agent_id: str) -> None:
@@ -258,7 +256,6 @@ class Constellation:
     def _renamed(self, agent_id: str, name: str | None) -> None:
         self.memory.blocks.forget(agent_id)
         self._services.prompts.recent_turns.rename(agent_id, name)
-        self._runs.forget()
 
     def _turn_services(self, opened: _Opened) -> TurnServices:
         prompts = Prompts(
@@ -295,7 +292,7 @@ class Constellation:
     def is_idle(self) -> bool:
         """Whether no agent works, nothing is delivered and no command runs; one that stays idle may be parked."""
         shell = self._toolbox.shell
-        others = self._runs, self.outbox, self.webhooks, self.overview
+        others = self.outbox, self.webhooks, self.overview
         if not (self._actors.is_idle and all(one.is_idle for one in others)):
             return False
         return shell is None or shell.running == 0
@@ -435,7 +432,7 @@ class Constellation:
         if view.has_ended:
             return False
         asked = await self._end_queued(turn_id, reason)
-        if not self._actors.cancel(turn_id, reason) and not self._runs.cancel(turn_id, reason):
+        if not self._actors.cancel(turn_id, reason) and not self._runs.cancel(reason, turn_id):
             await self._actors.end_waiting(turn_id, cancelled(reason))
         return asked
 
@@ -566,7 +563,7 @@ class Constellation:
         Unfinished turns continue when the constellation is opened again. The caller bounds the wait.
         """
         self._is_draining = True
-        await self._runs.drain()
+        self._runs.cancel(None)
         while not self._actors.is_idle:
             await self._actors.rested()
 

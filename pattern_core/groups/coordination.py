@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from textwrap import shorten
 from typing import Annotated, Any, Literal, NamedTuple
@@ -74,14 +74,6 @@ class Answer:
         return self.status == "completed"
 
 
-class Terminated(Exception):
-    """The configured `termination` holds: the group's turn is complete."""
-
-    def __init__(self, answer: str) -> None:
-        super().__init__(answer)
-        self.answer = answer
-
-
 class Line(NamedTuple):
     """A message in a group: the key of its turn, the speaker's id (of one to the group: "") and name, and the text."""
 
@@ -100,14 +92,25 @@ class Question(NamedTuple):
     timeout_s: float | None = None
 
 
+class Asks(NamedTuple):
+    """Questions that are asked at the same time. To await them gives the answers in order; of a race that one has won,
+    only its answer, and the others are cancelled.
+    """
+
+    questions: Sequence[Question]
+    is_race: bool = False
+
+    def __await__(self) -> Generator[Asks, list[Answer], list[Answer]]:
+        return (yield self)
+
+
 @dataclass(kw_only=True)
 class Room:
     """One turn of a group, as its coordination sees it.
 
     `message` is the message to the group, `members` are all but observers, in order. `state` is kept for the group's
-    next turn. `config` is the coordination's. `put` asks all at the same time and returns the answers in order;
-    in a race it cancels the others once the first has answered. `tell` stores an event with the next question,
-    or with the end of the turn. `rounds` counts how often members were asked.
+    next turn. `config` is the coordination's. `tell` stores an event with the next question, or with the end of the
+    turn.
     """
 
     message: str
@@ -115,9 +118,7 @@ class Room:
     state: dict[str, Any]
     random: Randomness
     config: Coordination
-    put: Callable[[Sequence[Question], bool], Awaitable[list[Answer]]]
     tell: Callable[[str, Mapping[str, object]], None]
-    rounds: int = 0
 
     def available(self) -> list[Member]:
         """Return the members that take part, in order.
@@ -150,41 +151,21 @@ class Room:
 
         Raises:
             MemberFailed: one did not answer, and the config says that this ends the turn.
-            LimitReached, Terminated: as `ask_once`.
         """
-        answers = await self.ask_once(questions)
+        answers = await Asks(questions)
         config = self.config
         for place, question in enumerate(questions):
             answer = answers[place]
             for _ in range(config.retries):
                 if answer.is_whole or answer.status == UNAVAILABLE:
                     break
-                [answer] = await self.ask_once([question._replace(why="retry")])
+                [answer] = await Asks([question._replace(why="retry")])
             if not answer.is_whole and config.fallback not in (None, answer.member.id, answer.member.name):
                 instead = question._replace(member=self.named(str(config.fallback)), why="fallback")
-                [answer] = await self.ask_once([instead])
+                [answer] = await Asks([instead])
             if not answer.is_whole and config.on_member_error == "fail":
                 raise MemberFailed(f"{answer.member.name} did not answer ({answer.status}); see its turn")
             answers[place] = answer
-        return answers
-
-    async def ask_once(self, questions: Sequence[Question], *, is_race: bool = False) -> list[Answer]:
-        """Ask members at the same time; return the answers in order. Of a race that one has won, only its answer.
-
-        Raises:
-            LimitReached: the turn has asked `max_turns` times.
-            Terminated: the configured `termination` holds.
-        """
-        answers = await self.put(questions, is_race)
-        self.rounds += 1
-        whole = [answer for answer in answers if answer.is_whole]
-        if is_race and whole:
-            # Two may have answered at the same moment. Their rows decide, so that a restart finds the same winner.
-            answers = whole = [min(whole, key=lambda answer: (answer.ended_at, answer.member.id))]
-        end = self.config.termination
-        if end is not None and await end.holds(self.rounds, [answer.text for answer in whole]):
-            self.tell("group.terminated", {"round": self.rounds})
-            raise Terminated(whole[0].text if len(whole) == 1 else together(whole))
         return answers
 
 

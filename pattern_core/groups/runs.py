@@ -7,6 +7,9 @@
 | a member is asked | the member's turn and message, its place in the run, the events before it, `group.selected` |
 | ended | status, answer, the coordination's state, what observers see of it, the one terminal event |
 
+Moments share transactions. A turn starts with its first question, and an idle group accepts its message with that, too.
+The last answer completes the turn in the transaction that completes the member's.
+
 After a restart the coordination runs again from its beginning with the same plan. Where a place has a turn already, its
 answer is read, or waited for: no member is asked twice, none is skipped.
 """
@@ -14,538 +17,514 @@ answer is read, or waited for: no member is asked twice, none is skipped.
 from __future__ import annotations
 
 import json
-import logging
-import math
-from bisect import insort
-from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import trio
 from pydantic import TypeAdapter
 
-from pattern_core import images
 from pattern_core.agents import Roster
-from pattern_core.errors import (
-    Conflict,
-    InvalidInput,
-    LimitReached,
-    NotFound,
-    Overloaded,
-    PatternError,
-)
+from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, PatternError
 from pattern_core.events import Draft, Event, append, ended
 from pattern_core.groups.coordination import (
     DEADLINE_S,
     OBSERVER,
     UNAVAILABLE,
     Answer,
+    Asks,
+    Coordination,
     Line,
     Question,
     Room,
-    Terminated,
     asking,
     missed,
     quoted,
+    together,
 )
-from pattern_core.groups.group import Group, coordination_of, read_group
+from pattern_core.groups.group import Group, GroupArrival, Groups, coordination_of, read_group
 from pattern_core.ids import message_id, seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Image, Text
 from pattern_core.outbox import Outbox
 from pattern_core.turns import admission
-from pattern_core.turns.admission import RETRY_AFTER_S, Arrival, IncomingMessage, Ticket, TurnOptions
+from pattern_core.turns.actor import Actors
+from pattern_core.turns.admission import Arrival, Asker, IncomingMessage, NotAtRest, Ticket, TurnOptions
 from pattern_core.turns.state import COMPLETED, Ending, cancelled
-from pattern_db.columns import iso, to_json, unix_ms
+from pattern_core.unit_of_work import UnitOfWork
+from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, TurnStatus
-from pattern_db.errors import DiskFull, RowConflict
+from pattern_db.errors import RowConflict
 from pattern_db.journal import group_runs, turns, usage
-from pattern_db.journal.group_runs import AskRow, MemberTurn, RunRow
+from pattern_db.journal.group_runs import AskRow, MemberTurn
 from pattern_db.journal.turns import NewTurn, Started, TurnRow
 from pattern_db.tables import activity, agents, messages, outbox
 from pattern_db.tables import groups as group_table
 from pattern_db.tables.messages import MessageRow
 
-_log = logging.getLogger("pattern.turns")
 GROUPS_KEPT = 64  # groups with their last messages kept in memory between turns
 LINES_KEPT = 50  # last messages of a group; a member is shown those that it has missed
-POLICIES = (None, "enqueue", "reject", "interrupt")
 
 Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
-
-
-class _Open(NamedTuple):
-    """A turn that has not ended, its run, and what it has asked. `group` is its plan, if it was started just now."""
-
-    row: TurnRow
-    run: RunRow
-    asked: Sequence[MemberTurn] = ()
-    group: Group | None = None
-
+_Begin: TypeAlias = "Callable[[Connection, _Run], Sequence[Draft]]"
 
 _PLANS = TypeAdapter(Group)  # a run's plan is its group as it was when the turn started
-_NOT_STORED = {"id": "", "created_at": "", "updated_at": ""}  # in plans of older versions
+_NOT_STORED = {"created_at": "", "updated_at": ""}  # in plans of older versions
+
+
+class _Kept(NamedTuple):
+    """A group as its last turn left it, its config, and its last messages in the session of that turn. `changes` is how
+    often groups and agents had been changed when the group was read.
+    """
+
+    changes: int
+    group: Group
+    config: Coordination | None
+    session_id: str | None
+    lines: Sequence[Line]
+
+
+class _Done(NamedTuple):
+    """How a turn ends, and what the group answered."""
+
+    ending: Ending
+    answer: str = ""
 
 
 @dataclass(eq=False, kw_only=True)
 class GroupRuns:
-    """The turns of all groups of one constellation. `nursery` is the constellation's own. `wake_agent` makes an agent
-    check its inbox, `cancel_turn` cancels a member's turn, `forget_history` has an agent's conversation read again.
-    """
+    """The turns of all groups of one constellation. `cancel_turn` cancels a member's turn."""
 
     journal: Journal
     roster: Roster
+    groups: Groups
     limits: Limits
-    nursery: trio.Nursery
-    wake_agent: Callable[[str], None]
-    submit_to_agent: Callable[[Arrival], Awaitable[Ticket]]
+    actors: Actors
     cancel_turn: Callable[[str, str], Awaitable[object]]
-    forget_history: Callable[[str], None]
     is_draining: Callable[[], bool]
     outbox: Outbox
-    _awake: dict[str, bool] = field(default_factory=dict)  # group id → whether there may be another turn
-    running: dict[str, _Run] = field(default_factory=dict)  # by turn id
-    _said: OrderedDict[tuple[str, str | None], Sequence[Line]] = field(default_factory=OrderedDict)  # by group, session
-    _rest: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
+    _running: dict[str, _Run] = field(default_factory=dict)  # by group id
+    _ready: dict[str, _Run] = field(default_factory=dict)  # by group id: to run next, with a sender that waits
+    _kept: dict[str, _Kept] = field(default_factory=dict)  # by group id
+    _ids: dict[str, str] = field(default_factory=dict)  # of groups, by how their messages named them
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no group is busy."""
-        return not self._awake
+    def changes(self) -> int:
+        """How often groups and agents were changed."""
+        return self.roster.changes + self.groups.changes
 
     async def submit(self, group: str, incoming: IncomingMessage) -> Ticket:
         """Accept a message for a group (by id or name); return once it is on disk.
 
         Raises:
-            NotFound: there is no such group.
-            InvalidInput: the policy is none that a group has.
-            Conflict: the group is busy, and the policy is `reject`.
-            IdempotencyMismatch: the key was used for another message.
-            Overloaded: too many messages wait for the group.
+            PatternError: as `GroupArrival.of` and `accept`.
         """
-        _turn_id, accept, wake = self.accepting(group, incoming)
-        ticket = await self.journal.commit(accept)
-        wake()
+        arrival = GroupArrival.of(group, incoming, self.journal)
+        group_id = self._ids.get(group, "")
+        running = self._running.get(group_id)
+        kept = self._kept.get(group_id) if running is None else running.left
+        is_right = kept is not None and kept.changes == self.changes and group in (group_id, kept.group.name)
+        if kept is not None and is_right and kept.session_id == incoming.session_id and group_id not in self._ready:
+            payload, begin = admission.payload_of(incoming), partial(self._begin, arrival)
+            run = self._ready[group_id] = _Run(self, arrival.turn, payload, kept, begin=begin)
+            self.wake(group_id)
+            await run.is_known.wait()
+            if run.begin is None:
+                return Ticket(turn_id=arrival.turn.id)
+        ticket = await self.journal.commit(partial(self._accept, arrival))
+        if not ticket.is_replay:
+            self.wake(self._ids[group])
         if ticket.stops is not None:
             await self.cancel_turn(*ticket.stops)
         return ticket
 
-    def accepting(self, group: str, incoming: IncomingMessage) -> tuple[str, Accept, Callable[[], None]]:
+    def accepting(self, group_id: str, incoming: IncomingMessage) -> tuple[str, Accept, Callable[[], None]]:
         """Return the id of a message's turn, what accepts it in a transaction, and what wakes the group after it.
 
         Raises:
             InvalidInput: the policy is none that a group has.
         """
-        if incoming.policy not in POLICIES:
-            raise InvalidInput(f"a group has no policy {incoming.policy!r}; use enqueue, reject or interrupt")
-        turn_id, seed, now = self.journal.ids.new("turn"), self.journal.ids.seed(), self.journal.now()
-        payload = to_json(admission.payload_of(incoming))
-        group_id, started = "", None  # set within the transaction
+        arrival = GroupArrival.of(group_id, incoming, self.journal)
+        return arrival.turn.id, partial(self._accept, arrival), partial(self.wake, group_id)
 
-        def accept(connection: Connection) -> tuple[Ticket, list[Event]]:
-            nonlocal group_id, started
-            found, started = read_group(connection, group), None
-            group_id = found.id
-            turn = NewTurn(group_id, turn_id, incoming.sender, seed, now, incoming.parent_turn, incoming.depth)
-            turn = turn._replace(
-                session_id=incoming.session_id, options=incoming.options.stored, fingerprint=incoming.fingerprint
-            )
-            if incoming.idempotency_key is not None:
-                idempotency, fingerprint = admission.digests(incoming, group_id)
-                turn = turn._replace(idempotency=idempotency, fingerprint=fingerprint)
-            if (known := admission.replayed(connection, turn)) is not None:
-                return known, []
-            admission.check_session(connection, incoming, group_id)
-            waiting = group_runs.count_open(connection, group_id)
-            if waiting and incoming.policy == "reject":
-                raise Conflict("the group is busy; wait for its turn to end, or use the policy enqueue", busy=True)
-            if waiting >= self.limits.inbox_per_agent_max:
-                raise Overloaded(
-                    f"{waiting} messages wait for this group; try again later", retry_after_s=RETRY_AFTER_S
-                )
-            running = group_runs.first_open(connection, group_id) if incoming.policy == "interrupt" else None
-            if running is not None and running[0].session_id != incoming.session_id:
-                running = None
-            start = None if waiting else self.plan(found)
-            row = group_runs.accept(connection, turn, payload, start)
-            images.store(connection, incoming.images, now)
-            drafts = [Draft("turn.queued", {}, {"group_id": group_id, "sender": incoming.sender})]
-            if not waiting:
-                drafts.append(_started(group_id))
-                started = _Open(row, RunRow(row.key, payload), group=found)
-            events = append(connection, (row.key, turn_id), drafts, created_at=now)
-            return Ticket(turn_id=turn_id, stops=None if running is None else (running[0].id, "superseded")), events
+    def _accept(self, arrival: GroupArrival, connection: Connection) -> tuple[Ticket, list[Event]]:
+        """Accept a message, to wait."""
+        ticket, key, drafts = arrival.accept(connection, self.limits)
+        for draft in drafts:
+            self._ids[arrival.group] = str(draft.derived["group_id"])
+        return ticket, append(connection, (key, ticket.turn_id), drafts, created_at=arrival.turn.created_at)
 
-        return turn_id, accept, lambda: self.wake(group_id, started)
+    def _begin(self, arrival: GroupArrival, connection: Connection, run: _Run) -> Sequence[Draft]:
+        """Accept a message and start its turn."""
+        _ticket, run.key, drafts = arrival.accept(connection, self.limits, (run.plan.id, *run.start))
+        return [*drafts, Draft("turn.started", {}, {"group_id": run.plan.id})]
 
-    def wake(self, group_id: str, started: _Open | None = None) -> None:
-        """Make the group check for a turn to run, or run the one that has just `started`. Harmless without one."""
-        if self.is_draining():
-            return
-        if group_id in self._awake:
-            self._awake[group_id] = True
-            return
-        try:
-            self.nursery.start_soon(self._work, group_id, started and _Run(self, started), name=f"group {group_id}")
-        except RuntimeError:  # the constellation has just stopped; its next start finds the row
-            return
-        self._awake[group_id] = started is None
+    def wake(self, group_id: str) -> None:
+        """Make the group check for a turn to run. Harmless without one."""
+        self.actors.wake_group(group_id, self._take, self._rested)
 
-    def cancel(self, turn_id: str, reason: str) -> bool:
-        """Stop a turn; return False if it is not running."""
-        run = self.running.get(turn_id)
-        if run is None:
-            return False
-        run.stop_reason = reason
-        run.scope.cancel()
-        return True
+    def _rested(self, group_id: str) -> None:
+        if group_id in self._ready:
+            self._ready.pop(group_id).is_known.set()
 
-    def cancel_all(self, reason: str) -> None:
-        """Stop every turn."""
-        for turn_id in self.running:
-            self.cancel(turn_id, reason)
-
-    async def drain(self) -> None:
-        """Stop the running turns, which stay as they are stored; return when none runs."""
-        for run in self.running.values():
+    def cancel(self, reason: str | None, turn_id: str | None = None) -> bool:
+        """Stop a turn (None: all of them); return False if none is running. Without a reason they stay as they are
+        stored.
+        """
+        found = [run for run in self._running.values() if turn_id in (None, run.turn.id)]
+        for run in found:
+            run.stop_reason = reason
             run.scope.cancel()
-        while self._awake:
-            await self._rest.park()
+        return bool(found)
 
-    def forget(self) -> None:
-        """Drop the messages kept in memory: an agent was renamed or deleted."""
-        self._said.clear()
-
-    async def _work(self, group_id: str, run: _Run | None) -> None:
+    async def _take(self, group_id: str) -> None:
+        """Run the group's turn that is ready, else the oldest that has not ended, if there is one."""
+        run = self._ready.pop(group_id, None)
+        if run is None:
+            # A request to stop its turn is in the row that is read, or finds the turn here.
+            found = await self.journal.database.read(_find_open, group_id, self.changes)
+            if found is None:
+                return
+            run = _Run(self, *found)
+            self.wake(group_id)  # others may wait
+        self._running[group_id] = run
         try:
-            while (run is not None or self._awake[group_id]) and not self.is_draining():
-                try:
-                    if run is None:
-                        self._awake[group_id] = False
-                        found = await self.journal.database.read(_find_open, group_id)
-                        self._awake[group_id] |= found is not None  # others may wait
-                        run = found and _Run(self, found)
-                    if run is not None:
-                        await self._take(run)
-                except* RowConflict:  # cancelled before it started: check for the next one
-                    pass
-                except* DiskFull:
-                    _log.error("no room on the disk for the work of a group", {"group": group_id})
-                    self._awake[group_id] = True  # what is stored continues when there is room, as after a restart
-                    await trio.sleep(self.limits.room_wait_s)
-                run = None
-        finally:
-            del self._awake[group_id]
-            self._rest.unpark_all()
-
-    async def _take(self, run: _Run) -> None:
-        """Run a turn to its end, from its stored state."""
-        row, key = run.row, (run.group_id, run.row.session_id)
-        try:
-            said = self._said.pop(key, None)
-            if row.cancel_reason is not None:
-                return await run.end(cancelled(row.cancel_reason))
-            if row.status == TurnStatus.QUEUED:
-                await run.start()
-            elif row.epoch != self.journal.epoch:
-                await self.journal.database.write(turns.resume, run.key, epoch=self.journal.epoch, step=0)
-            run.lines = await self.journal.database.read(_said_before, run.row) if said is None else [*said]
             await run.run()
-            self._said[key] = run.said
-            if len(self._said) > GROUPS_KEPT:
-                self._said.popitem(last=False)
+            if run.left is not None:
+                if len(self._kept) >= GROUPS_KEPT:
+                    self._kept.clear()
+                self._kept[group_id] = run.left
+        except* (RowConflict, NotAtRest):  # it is not as the rows say
+            self.wake(group_id)
         finally:
-            del self.running[row.id]
-
-    def plan(self, group: Group) -> tuple[Started, str]:
-        """Return what is stored of a turn that starts now, and its plan."""
-        try:
-            deadline_s = coordination_of(group.pattern_type, group.pattern_config).deadline_s
-        except InvalidInput:  # the run reports it
-            deadline_s = DEADLINE_S
-        now_ms = self.journal.clock.now_ms()
-        started = Started(
-            batch_id=self.journal.ids.position(now_ms),
-            epoch=self.journal.epoch,
-            started_at=iso(now_ms),
-            deadline_at=iso(now_ms + round(deadline_s * 1000)),
-        )
-        return started, _PLANS.dump_json(group).decode()
+            del self._running[group_id]
 
 
+@dataclass(eq=False)
 class _Run:
-    """One turn of a group: asks the members and ends the turn. `stop_reason` says why it is to be cancelled; None if
-    the server stops.
+    """One turn of a group: asks the members and ends the turn. `begin` stores what comes before everything else, and
+    returns its events; None if that is on disk. A transaction of a member's turn calls it in a database thread.
     """
 
-    def __init__(self, runs: GroupRuns, found: _Open) -> None:
-        """Register it, so that it can be stopped. No task waits between the commit or read that `found` it and this: a
-        request to stop it is in its row, or finds it here.
-        """
-        runs.running[found.row.id] = self
-        self.row = found.row
-        self.key = found.row.key
-        self.group_id = found.row.group_id or ""
-        self.lines: list[Line] = []  # the last messages of the group
-        self.scope = trio.CancelScope()
-        self.stop_reason: str | None = None
-        self._runs = runs
-        self._journal = runs.journal
-        self._payload = json.loads(found.run.payload)
-        if found.group is not None or found.run.plan is not None:
-            self._group = found.group or _PLANS.validate_python(_NOT_STORED | json.loads(found.run.plan or ""))
-        self._known = {one.place: one for one in found.asked}
-        self._asked: Counter[str] = Counter()
-        self._noted: list[Draft] = []
-        self._state: dict[str, Any] | None = None
+    runs: GroupRuns
+    turn: NewTurn | TurnRow
+    payload: Mapping[str, Any]
+    before: _Kept
+    asked: InitVar[Sequence[MemberTurn]] = ()
+    begin: _Begin | None = None
+    stop_reason: str | None = None  # why it is to be cancelled; None if the server stops
+    left: _Kept | None = None  # of the group, once the end is on the way to the disk
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)  # of the wait for answers
+    is_known: trio.Event = field(default_factory=trio.Event)  # the turn is on disk, or cannot be stored
+    _counts: Counter[str] = field(default_factory=Counter)  # of the questions to each member
+    _noted: list[Draft] = field(default_factory=list)  # events to store with the next question, or the end
+    _open: Mapping[str, Question] = field(
+        default_factory=dict
+    )  # places that are asked now; their answers may complete it
+    _is_ahead: bool = False  # it has used an answer that may not be on disk
 
-    async def start(self) -> None:
-        """Start the turn, which was queued.
-
-        Raises:
-            RowConflict: it was cancelled.
-        """
-
-        def start(connection: Connection) -> tuple[tuple[TurnRow, Group], list[Event]]:
-            group = read_group(connection, self.group_id)
-            group_runs.start(connection, self.key, *self._runs.plan(group))
-            events = append(connection, (self.key, self.row.id), [_started(group.id)], created_at=self._journal.now())
-            return (turns.by_key(connection, self.key), group), events
-
-        self.row, self._group = await self._journal.commit(start)
+    def __post_init__(self, asked: Sequence[MemberTurn]) -> None:
+        self.plan, self._config = self.before.group, self.before.config
+        row = self.turn if isinstance(self.turn, TurnRow) else None
+        self.key = 0 if row is None else row.key  # 0: not stored
+        self._journal = journal = self.runs.journal
+        self._content = str(self.payload["content"])
+        self._known = {one.place: one for one in asked}
+        with suppress(InvalidInput):  # raised again when it coordinates
+            self._config = self._config or coordination_of(self.plan.pattern_type, self.plan.pattern_config)
+        if self.begin is None and row is not None:
+            self._deadline_ms = unix_ms(row.deadline_at or row.created_at)
+            self._began_ms = unix_ms(row.started_at or row.created_at)
+        else:
+            self._began_ms = now_ms = journal.clock.now_ms()
+            self._deadline_ms = now_ms + round((self._config.deadline_s if self._config else DEADLINE_S) * 1000)
+            times = iso(now_ms), iso(self._deadline_ms)
+            started = Started(journal.ids.position(now_ms), journal.epoch, *times)
+            self.start = started, _PLANS.dump_json(self.plan).decode()
 
     async def run(self) -> None:
         """Run the coordination to its end, or until it is stopped."""
-        left_s = (unix_ms(self.row.deadline_at or "") - self._journal.clock.now_ms()) / 1000
+        try:
+            try:
+                done = await self._coordinate()
+            except PatternError as error:
+                done = _Done(_failed(error))
+            if done is not None and self.left is None:
+                await self._end(done)
+        finally:
+            self.is_known.set()
+
+    async def _coordinate(self) -> _Done | None:
+        """Run the coordination; return how the turn ends, or None if the next start continues it."""
+        if isinstance(self.turn, TurnRow) and self.turn.cancel_reason is not None:
+            return _Done(cancelled(self.turn.cancel_reason))
+        left_s, plan, rounds = (self._deadline_ms - self._journal.clock.now_ms()) / 1000, self.plan, 0
         if left_s <= 0:
             message = "the turn's time ran out while the server was down; send the message again"
-            await self.end(_ending("interrupted", "deadline_passed", message))
-            return
-        self.scope.deadline = trio.current_time() + left_s
-        ending, answer = COMPLETED, ""
-        with self.scope:
-            try:
-                answer = await self._coordinate()
-            except PatternError as error:
-                status = "limit" if isinstance(error, LimitReached) else "failed"
-                ending = _ending(status, error.code, error.message)
-        if self.scope.cancelled_caught:
-            if self.stop_reason is not None:
-                ending = cancelled(self.stop_reason)
-            elif self._runs.is_draining():
-                return  # the next start continues it
-            else:
-                message = "the group exceeded its deadline_s; send the message again, or raise it"
-                ending = _ending("limit", "deadline", message)
-        await self.end(ending, answer)
-
-    async def _coordinate(self) -> str:
-        plan = self._group
-        config = self._config = coordination_of(plan.pattern_type, plan.pattern_config)
-        state = dict(plan.state)
-        room = Room(
-            message=str(self._payload["content"]),
+            return _Done(_ending("interrupted", "deadline_passed", message))
+        config = self._config or coordination_of(plan.pattern_type, plan.pattern_config)
+        self._deadline = trio.current_time() + left_s
+        self._room = Room(
+            message=self._content,
             members=plan.workers,
-            state=state,
-            random=seeded_randomness(self.row.seed),
+            state=deepcopy(dict(plan.state)),
+            random=seeded_randomness(self.turn.seed),
             config=config,
-            put=self._ask,
             tell=lambda name, data: self._noted.append(Draft(name, data)),
         )
+        self._coordination = config.run(self._room)
+        self._next = self._after(None)
+        while not isinstance(asks := self._next, _Done):
+            answers, rounds = await self._ask(asks), rounds + 1
+            if self._is_ahead:
+                await trio.lowlevel.checkpoint()  # the member's task was woken with this one, and knows
+            if self._is_ahead:
+                raise RowConflict("the last answer could not be stored")
+            if answers is None and self.stop_reason is not None:
+                return _Done(cancelled(self.stop_reason))
+            if answers is None:
+                message = "the group exceeded its deadline_s; send the message again, or raise it"
+                return None if self.runs.is_draining() else _Done(_ending("limit", "deadline", message))
+            if self._next is asks:
+                self._next = await self._terminated(answers, rounds) or self._after(answers)
+        return asks
+
+    def _after(self, answers: list[Answer] | None) -> Asks | _Done:
+        """Return what the coordination does after these answers."""
         try:
-            answer = await config.run(room)
-        except Terminated as terminated:
-            answer = terminated.answer
-        self._state = state
-        return answer
+            asks: Asks = self._coordination.send(answers)
+            return asks
+        except StopIteration as stop:
+            return _Done(COMPLETED, stop.value)
+        except PatternError as error:
+            return _Done(_failed(error))
 
-    @property
-    def said(self) -> list[Line]:
-        """The last messages of the group, this turn's included."""
-        own = Line(self.key, "", self.row.sender.partition(":")[0], str(self._payload["content"]))
-        return sorted([*self.lines, own])[-LINES_KEPT:]
+    async def _terminated(self, answers: Sequence[Answer], rounds: int) -> _Done | None:
+        """Return the end of the turn if the configured termination holds."""
+        end, whole = self._room.config.termination, [answer for answer in answers if answer.is_whole]
+        if end is None or not await end.holds(rounds, [answer.text for answer in whole]):
+            return None
+        self._room.tell("group.terminated", {"round": rounds})
+        return _Done(COMPLETED, whole[0].text if len(whole) == 1 else together(whole))
 
-    async def _ask(self, questions: Sequence[Question], is_race: bool) -> list[Answer]:
-        """Ask members, or read their answers where they were asked at these places before."""
-        places = []
-        for question in questions:
-            self._asked[question.member.id] += 1
-            places.append(f"{question.member.id}:{self._asked[question.member.id]}")
-        new = {place: one for place, one in zip(places, questions, strict=True) if place not in self._known}
-        noted, self._noted = self._noted, []
-        seen = self._journal.events.latest
-        if new:
-            if self._asked.total() > self._config.max_turns:
-                raise LimitReached(f"the group asked its members {self._config.max_turns} times, its max_turns")
-            # Of questions that are asked together some may be unavailable again: their events are stored already.
-            await self._put(new, noted if len(new) == len(questions) else [])
-        answers: dict[str, Answer] = {}
+    async def _ask(self, asks: Asks) -> list[Answer] | None:
+        """Ask members, or read their answers where they were asked at these places before; None if it is stopped."""
+        places, config = dict[str, Question](), self._room.config
+        for question in asks.questions:
+            self._counts[question.member.id] += 1
+            places[f"{question.member.id}:{self._counts[question.member.id]}"] = question
+        new = places.keys() - self._known
+        if len(new) < len(places):
+            self._noted = []  # stored with those that were asked before
+        if new and self._counts.total() > config.max_turns:
+            raise LimitReached(f"the group asked its members {config.max_turns} times, its max_turns")
+        seen, said = self._journal.events.latest, self._said(places)
+        for place, question in places.items():
+            if place in new:
+                await self._put(place, question, missed(said, question.member, config))
+        self._open = {} if asks.is_race or config.termination else places
 
         async def wait(place: str, question: Question) -> None:
-            answers[place] = answer = await self._answer(place, question, seen if place in new else None)
-            for other in places if answer.is_whole and is_race else ():
-                if other != place:
-                    await self._give_up(other)
+            since = seen if place in new else None
+            if question.timeout_s is not None:
+                with trio.move_on_after(question.timeout_s):
+                    await self._ended(place, since)
+                await self._give_up(place, "superseded")
+            await self._ended(place, since)
+            if asks.is_race and self._answer(place, question).is_whole:
+                for other in places:
+                    await self._give_up(other, "superseded")
 
-        if len(places) == 1:
-            await wait(places[0], questions[0])
-        else:
-            async with trio.open_nursery() as nursery:
-                for place, question in zip(places, questions, strict=True):
-                    nursery.start_soon(wait, place, question)
-        return [answers[place] for place in places]
+        with trio.CancelScope(deadline=self._deadline) as self.scope:
+            if self.stop_reason is not None or self.runs.is_draining():
+                self.scope.cancel()  # that came before it could be heard
+            if len(places) == 1:
+                await wait(*next(iter(places.items())))
+            else:
+                async with trio.open_nursery() as nursery:
+                    for place, question in places.items():
+                        nursery.start_soon(wait, place, question)
+        if self.scope.cancelled_caught:
+            return None
+        answers = [self._answer(place, question) for place, question in places.items()]
+        whole = [answer for answer in answers if answer.is_whole]
+        if asks.is_race and whole:
+            # Two may have answered at the same moment. Their rows decide, so that a restart finds the same winner.
+            return [min(whole, key=lambda answer: (answer.ended_at, answer.member.id))]
+        return answers
 
-    async def _put(self, new: Mapping[str, Question], noted: Sequence[Draft]) -> None:
-        """Accept turns of members, in one transaction with their places; members that cannot take part are left
-        out.
-        """
-        now, arrivals, asked = self._journal.now(), list[Arrival](), dict[str, MemberTurn]()
+    def _answer(self, place: str, question: Question) -> Answer:
+        """Return a member's answer as far as it is known."""
+        asked = self._known.get(place)
+        if asked is None:
+            return Answer(member=question.member, status=UNAVAILABLE)
+        changed, text = [*filter(None, (asked.changed or "").split("\n"))], asked.text or ""
+        about = {"status": asked.status, "text": text, "ended_at": asked.ended_at or ""}
+        return Answer(member=question.member, changed=changed, **about)
 
-        def beside(place: str, one: Question, turn: NewTurn, connection: Connection, key: int) -> list[Event]:
-            group_runs.ask(connection, AskRow(self.key, place, key, one.why or None))
-            drafts = [*(() if asked.keys() - {place} else noted), _selected(one, turn)]
-            asked[place] = MemberTurn(key, place, turn.id, turn.agent_id, TurnStatus.QUEUED.value, None, None, None)
-            return append(connection, (self.key, self.row.id), drafts, created_at=now)
+    async def _put(self, place: str, question: Question, shown: Sequence[Line]) -> None:
+        """Accept a member's turn, in one transaction with its place; nothing if the member cannot take part."""
+        member, journal, turn = question.member, self._journal, self.turn
+        others = [one for one in self.plan.workers if one.id != member.id]
+        words = asking(self.plan.name, member, others, shown, question.text or self._content)
+        pictures = [part for part in admission.parts_of(self.payload) if isinstance(part, Image)]
+        asked_id, now = journal.ids.new("turn"), journal.now()
+        why = {"why": question.why} if question.why else {}
+        about = {"agent_id": member.id, "agent": member.name, "member_turn": asked_id, **why}
 
-        for place, question in new.items():
-            with suppress(NotFound, Conflict):  # deleted, hibernated or archived since the turn started
-                arrival = await self._arrival(question, now)
-                arrivals.append(replace(arrival, beside=partial(beside, place, question, arrival.turn)))
+        def ask(connection: Connection, key: int) -> list[Event]:
+            group_runs.ask(connection, AskRow(self.key, place, key, question.why or None))
+            self._known[place] = MemberTurn(key, place, asked_id, member.id, TurnStatus.QUEUED.value, None, None, None)
+            drafts = [*self._begun, *self._noted, Draft("group.selected", about)]
+            return append(connection, (self.key, turn.id), drafts, created_at=now)
 
-        def accept(connection: Connection) -> tuple[None, list[Event]]:
-            found = [admission.accept(connection, arrival, self._runs.limits)[1] for arrival in arrivals]
-            return None, [event for events in found for event in events]
-
-        if not arrivals:
-            self._noted = [*noted]
-        elif len(arrivals) == 1:
-            await self._runs.submit_to_agent(arrivals[0])
-        else:
-            await self._journal.commit(accept)
-            for arrival in arrivals:
-                self._runs.wake_agent(arrival.turn.agent_id)
-        self._known |= asked
-
-    async def _arrival(self, question: Question, now: str) -> Arrival:
-        """Return the message that asks a member, and its turn.
-
-        Raises:
-            NotFound, Conflict: the member cannot take part.
-        """
-        member, text = question.member, question.text or str(self._payload["content"])
-        agent = await self._runs.roster.get(member.id)
-        others = [one for one in self._group.workers if one.id != member.id]
-        words = asking(self._group.name, member, others, missed(self.lines, member, self._config), text)
-        pictures = [part for part in admission.parts_of(self._payload) if isinstance(part, Image)]
         incoming = IncomingMessage(
-            agent_id=agent.id,
+            agent_id=member.id,
             content=words,
             parts=(Text(text=words), *pictures) if pictures else (),
-            sender=self.row.sender,
+            sender=turn.sender,
             source="group",
-            source_metadata={"group_id": self.group_id, "turn_id": self.row.id},
+            source_metadata={"group_id": self.plan.id, "turn_id": turn.id},
             parent_turn=self.key,
-            depth=self.row.depth + 1,
+            depth=turn.depth + 1,
             policy="enqueue",
-            session_id=self.row.session_id,
-            options=TurnOptions.of(self.row.options),
+            session_id=turn.session_id,
+            options=TurnOptions.of(turn.options),
+            asker=Asker(self._store_begin, ask, partial(self._continue, place)),
         )
-        ids = self._journal.ids
-        return Arrival.of(incoming, agent, turn_id=ids.new("turn"), seed=ids.seed(), now=now)
+        try:
+            agent = await self.runs.roster.get(member.id)
+            arrival = Arrival.of(incoming, agent, turn_id=asked_id, seed=journal.ids.seed(), now=now)
+        except (NotFound, Conflict):  # deleted, hibernated or archived since the turn started
+            return
+        await self.runs.actors.submit(arrival)
+        self.begin, self._noted = None, []
+        self.is_known.set()
 
-    async def _answer(self, place: str, question: Question, seen: int | None) -> Answer:
-        """Wait for a member's answer; after the time limit its turn is cancelled, and has ended when this returns."""
-        member = question.member
-        if place not in self._known:
-            return Answer(member=member, status=UNAVAILABLE)
-        with trio.move_on_after(math.inf if question.timeout_s is None else question.timeout_s) as patience:
-            asked = await self._ended(self._known[place], seen)
-        if patience.cancelled_caught:
-            await self._give_up(place)
-            asked = await self._ended(self._known[place])
-        words = asked.text or ""
-        if asked.status == TurnStatus.COMPLETED:
-            insort(self.lines, Line(asked.key, member.id, member.name, words))
-        changed = [*filter(None, (asked.changed or "").split("\n"))]
-        return Answer(member=member, status=asked.status, text=words, ended_at=asked.ended_at or "", changed=changed)
+    def _store_begin(self, connection: Connection) -> int:
+        """Store what comes before everything else, if it is not on disk, or raise NotAtRest; return the turn's key."""
+        try:
+            self._begun = () if self.begin is None else self.begin(connection, self)
+        except (PatternError, RowConflict):
+            raise NotAtRest from None
+        return self.key
 
-    async def _ended(self, asked: MemberTurn, seen: int | None = None) -> MemberTurn:
-        """Return the member's turn once it has ended; it may wait for a person in between. At the event `seen` it had
-        not.
-        """
+    def _said(self, but: Collection[str] = ()) -> list[Line]:
+        """Return what was said in the group, in order: not this turn's message, nor what is said at some places."""
+        names = {one.id: one.name for one in self.plan.members}
+        answers = [
+            Line(one.key, one.agent_id, names[one.agent_id], one.text or "")
+            for place, one in self._known.items()
+            if place not in but and one.status == TurnStatus.COMPLETED
+        ]
+        return sorted([*self.before.lines, *answers])
+
+    async def _ended(self, place: str, seen: int | None = None) -> None:
+        """Wait until a member's turn has ended; it may wait for a person in between. At the event `seen` it had not."""
         events = self._journal.events
-        while asked.ended_at is None:
+        while (asked := self._known.get(place)) is not None and asked.ended_at is None:
             if seen is not None:
                 await events.rested(asked.turn_id, after=seen)
-            seen = events.latest
-            found = await self._journal.database.read(group_runs.exchange, self.key, asked.place)
-            if found is None:  # its agent was deleted
-                return asked._replace(status=TurnStatus.CANCELLED.value, ended_at=self._journal.now())
-            asked = found
-        return asked
+                seen = None
+            else:
+                seen = events.latest
+                found = await self._journal.database.read(group_runs.exchange, self.key, place)
+                gone = asked._replace(status=TurnStatus.CANCELLED.value, ended_at=self._journal.now())
+                self._known[place] = found or gone  # its agent was deleted
 
-    async def _give_up(self, place: str) -> None:
+    async def _give_up(self, place: str, reason: str) -> None:
         """Cancel the member's turn at a place, if it has not ended."""
-        if place in self._known:
-            await self._runs.cancel_turn(self._known[place].turn_id, "superseded")
+        asked = self._known.get(place)
+        if asked is not None and asked.ended_at is None:
+            await self.runs.cancel_turn(asked.turn_id, reason)
 
-    async def end(self, ending: Ending, answer: str = "") -> None:
+    def _continue(self, place: str, connection: Connection, rows: UnitOfWork) -> list[Event]:
+        """Continue in the transaction that completes a member's turn, with `rows`, if that is the last answer: what the
+        coordination says to it may be the end.
+        """
+        places = self._open  # another thread may change it
+        others = [self._known.get(one) for one in places if one != place]
+        mine = group_runs.exchange(connection, self.key, place) if place in places else None
+        if (
+            mine is None
+            or mine.status != TurnStatus.COMPLETED
+            or any(one is not None and one.ended_at is None for one in others)
+        ):
+            return []
+        self._is_ahead, self._known[place], self._open = True, mine, {}
+        done = self._next = self._after([self._answer(*one) for one in places.items()])
+        rows.when_settled(lambda committed: setattr(self, "_is_ahead", not committed))
+        if not isinstance(done, _Done) or done.ending is not COMPLETED:
+            return []
+        end, events = self._store_end(done, mine.ended_at or "", connection)
+        rows.when_settled(lambda committed: self._has_ended(done, end) if committed else None)
+        return events
+
+    async def _end(self, done: _Done) -> None:
         """End the turn, before it its members' running ones unless it completed."""
-        journal, row, is_done = self._journal, self.row, ending.status == TurnStatus.COMPLETED
-        asked = [] if is_done else await journal.database.read(group_runs.exchanges, self.key)
-        for one in asked:
-            if one.ended_at is None:
-                await self._runs.cancel_turn(one.turn_id, "group_ended")
-        for one in asked:
-            await self._ended(one)
-        now, note_id = journal.now(), journal.ids.new("act")
+        self._open = {}
+        if done.ending is not COMPLETED:
+            asked = [] if self.begin is not None else await self._journal.database.read(group_runs.exchanges, self.key)
+            self._known = {one.place: one for one in asked}
+            for place in self._known:
+                await self._give_up(place, "group_ended")
+            for place in self._known:
+                await self._ended(place)
+        self._has_ended(done, await self._journal.commit(partial(self._store_end, done, self._journal.now())))
+
+    def _store_end(self, done: _Done, now: str, connection: Connection) -> tuple[Draft, list[Event]]:
+        plan, ending, steps = self.plan, done.ending, len(self._known)
+        self._store_begin(connection)
+        key, turn = self.key, self.turn
+        turns.end(connection, key, status=ending.status, ended_at=now, steps=steps, error=ending.error)
+        group_runs.set_answer(connection, key, done.answer or None)
+        own = Line(key, "", turn.sender.partition(":")[0], self._content)
+        if ending is COMPLETED and turn.session_id is None:  # what is said in a session is shown in no other prompt
+            said = {"group_id": plan.id, "summary": f"{plan.name}: {done.answer}"[: activity.WORDS_CHARS]}
+            note_id = turn.id.replace("turn", "act", 1)
+            noted = activity.ActivityEvent(note_id, now, None, "group_answered", said, activity.HIGH)
+            activity.note(connection, noted)
         has_failed = ending.status in (TurnStatus.FAILED, TurnStatus.INTERRUPTED)
-        is_lost = has_failed and not row.sender.startswith(admission.PEOPLE)
+        if has_failed and not turn.sender.startswith(admission.PEOPLE):
+            row, why = turns.by_key(connection, key), str((ending.error or {}).get("message"))
+            waits = admission.undelivered(row, self.payload, error=why, now=now, is_final=steps > 0)
+            outbox.add(connection, waits)
+        if ending is COMPLETED:
+            if self._room.state != plan.state:
+                plan = replace(plan, state=self._room.state)
+                group_table.set_state(connection, plan.id, plan.state)
+            if any(one.role == OBSERVER for one in plan.members):
+                self._show(connection, own, now)
+        lines = sorted([*self._said(), own])[-LINES_KEPT:]
+        self.left = self.before._replace(group=plan, config=self._config, lines=lines)
+        rest = None, done.answer or None, None, usage.of_tree(connection, key)
+        end = ended(ending.status, ending.error, rest)
+        return end, append(connection, (key, turn.id), [*self._begun, *self._noted, end], created_at=now)
 
-        def store(connection: Connection) -> tuple[Draft, list[Event]]:
-            steps = len(self._known)
-            turns.end(connection, self.key, status=ending.status, ended_at=now, steps=steps, error=ending.error)
-            group_runs.set_answer(connection, self.key, answer or None)
-            if is_done and row.session_id is None:  # what is said in a session is shown in no other prompt
-                said = {"group_id": self.group_id, "summary": f"{self._group.name}: {answer}"[: activity.WORDS_CHARS]}
-                noted = activity.ActivityEvent(note_id, now, None, "group_answered", said, activity.HIGH)
-                activity.note(connection, noted)
-            if is_lost:
-                why = str((ending.error or {}).get("message"))
-                waits = admission.undelivered(row, self._payload, error=why, now=now, is_final=steps > 0)
-                outbox.add(connection, waits)
-            if self._state is not None and is_done:
-                group_table.set_state(connection, self.group_id, self._state)
-                if any(one.role == OBSERVER for one in self._group.members):
-                    self._show(connection, now)
-            rest = None, answer or None, None, usage.of_tree(connection, self.key)
-            end = ended(ending.status, ending.error, rest)
-            return end, append(connection, (self.key, row.id), [*self._noted, end], created_at=now)
-
-        end = await journal.commit(store)
-        for member in self._group.members if is_done else ():
+    def _has_ended(self, done: _Done, end: Draft) -> None:
+        """Tell others about the end, which is on disk."""
+        self.begin, seconds = None, self._journal.seconds_since(self._began_ms)
+        for member in self.plan.members:
             if member.role == OBSERVER:
-                self._runs.forget_history(member.id)
-        if is_lost:
-            self._runs.outbox.changed()
-        seconds = queue_s = 0.0
-        if row.started_at is not None:
-            began_ms = unix_ms(row.started_at)
-            seconds, queue_s = journal.seconds_since(began_ms), (began_ms - unix_ms(row.created_at)) / 1000
-        journal.meters.turn_ended(ending.status, seconds, queue_s)
-        journal.log_end(row.id, self.group_id, end, seconds=seconds)
+                self.runs.actors.forget(member.id)
+        if done.ending is not COMPLETED:
+            self.runs.outbox.changed()
+        queue_s = (self._began_ms - unix_ms(self.turn.created_at)) / 1000
+        self._journal.meters.turn_ended(done.ending.status, seconds, queue_s)
+        self._journal.log_end(self.turn.id, self.plan.id, end, seconds=seconds)
 
-    def _show(self, connection: Connection, now: str) -> None:
+    def _show(self, connection: Connection, own: Line, now: str) -> None:
         """Add what was said in this turn to the conversations of the observers, without turns of theirs."""
-        words = quoted([line for line in self.said if line.key >= self.key])
-        text = f"Group {self._group.name}, which you observe. Nothing is asked of you.\n\n{words}"
-        about, session_id = {"group_id": self.group_id, "turn_id": self.row.id}, self.row.session_id
-        for one in group_table.members(connection, self.group_id):  # those that are left
+        words = quoted([own, *(line for line in self._said() if line.key > own.key)])
+        text = f"Group {self.plan.name}, which you observe. Nothing is asked of you.\n\n{words}"
+        about, session_id = {"group_id": self.plan.id, "turn_id": self.turn.id}, self.turn.session_id
+        for one in group_table.members(connection, self.plan.id):  # those that are left
             if one.role == OBSERVER:
                 position = self._journal.ids.position()
                 seen = MessageRow(message_id(position), one.id, position, Role.USER, now, text, source="group")
@@ -557,24 +536,30 @@ def _ending(status: str, code: str, message: str) -> Ending:
     return Ending(status=status, error={"code": code, "message": message})
 
 
-def _selected(question: Question, turn: NewTurn) -> Draft:
-    member, why = question.member, {"why": question.why} if question.why else {}
-    return Draft("group.selected", {"agent_id": member.id, "agent": member.name, "member_turn": turn.id, **why})
+def _failed(error: PatternError) -> Ending:
+    return _ending("limit" if isinstance(error, LimitReached) else "failed", error.code, error.message)
 
 
-def _started(group_id: str) -> Draft:
-    return Draft("turn.started", {}, {"group_id": group_id})
+def _start(connection: Connection, run: _Run) -> list[Draft]:
+    """Start a turn that waited."""
+    group_runs.start(connection, run.key, *run.start)
+    return [Draft("turn.started", {}, {"group_id": run.plan.id})]
 
 
-def _find_open(connection: Connection, group_id: str) -> _Open | None:
-    """Return the group's oldest turn that has not ended, if any: the one that runs, or the next to start."""
+def _find_open(connection: Connection, group_id: str, changes: int) -> tuple[Any, ...] | None:
+    """Return the oldest turn of a group that has not ended, if any, as `_Run` needs it: the one that runs, or the next
+    to start.
+    """
     found = group_runs.first_open(connection, group_id)
-    return None if found is None else _Open(*found, group_runs.exchanges(connection, found[0].key))
-
-
-def _said_before(connection: Connection, row: TurnRow) -> list[Line]:
-    """Return the last messages of a turn's group in its session, in order, except those of the turn itself."""
+    if found is None:
+        return None
+    row, run = found
+    begin = _start if run.plan is None and row.cancel_reason is None else None
+    stored = {**_NOT_STORED, "id": group_id, **json.loads(run.plan or "{}")}
+    plan = read_group(connection, group_id) if run.plan is None else _PLANS.validate_python(stored)
     names = {one.id: one.name for one in agents.list_all(connection)}
-    rows = group_runs.conversation(connection, row.group_id or "", LINES_KEPT, session_id=row.session_id)
+    rows = group_runs.conversation(connection, group_id, LINES_KEPT, session_id=row.session_id)
     said = [(one, names.get(one.agent_id or "", one.sender.partition(":")[0])) for one in rows if one.turn_id != row.id]
-    return sorted(Line(one.key, one.agent_id or "", name, one.content or "") for one, name in said)
+    lines = sorted(Line(one.key, one.agent_id or "", name, one.content or "") for one, name in said)
+    before = _Kept(-1 if run.plan else changes, plan, None, row.session_id, lines)  # it may have changed since
+    return row, json.loads(run.payload), before, group_runs.exchanges(connection, row.key), begin

@@ -10,9 +10,10 @@ import json
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import trio
 
@@ -55,17 +56,23 @@ class _Delivery:
 
     arrival: Arrival
     ticket: Ticket | None = None
-    error: PatternError | DatabaseError | None = None
+    error: NotAtRest | PatternError | DatabaseError | None = None
     is_known: trio.Event = field(default_factory=trio.Event)
+
+
+Take: TypeAlias = Callable[[str], Awaitable[None]]  # runs an agent's or group's next turn, if there is one
 
 
 @dataclass(slots=True, kw_only=True)
 class _Worker:
-    """An agent's task: whether it was woken since its last check, a delivered message, and its turn.
+    """The task of an agent or a group: whether it was woken since its last check (`take`), and what is called when it
+    rests; of an agent a delivered message, and its turn.
 
     The sender of that message holds `receiving` until it is accepted.
     """
 
+    take: Take
+    rest: Callable[[str], None] = lambda _owner_id: None
     is_woken: bool = False
     delivery: _Delivery | None = None
     turn: Turn | None = None
@@ -141,7 +148,7 @@ class Actors:
             return None
         worker = self._awake.get(agent_id)
         if worker is None:
-            worker = _Worker(delivery=delivery)
+            worker = _Worker(take=self._take_next, delivery=delivery)
             return worker if self._start(agent_id, worker) else None
         if not worker.is_about_to_rest:
             return None
@@ -164,10 +171,14 @@ class Actors:
 
     def wake(self, agent_id: str) -> None:
         """Let the agent check its inbox. Cheap, and harmless if it is empty."""
-        if agent_id in self._awake:
-            self._awake[agent_id].is_woken = True
-        else:
-            self._start(agent_id, _Worker(is_woken=True))
+        self.wake_group(agent_id, self._take_next)
+
+    def wake_group(self, group_id: str, take: Take, rest: Callable[[str], None] = lambda _group_id: None) -> None:
+        """Have a task `take` a group's turns until it is not woken; then, or if none may work, call `rest`."""
+        if group_id in self._awake:
+            self._awake[group_id].is_woken = True
+        elif not self._start(group_id, _Worker(take=take, rest=rest, is_woken=True)):
+            rest(group_id)
 
     def _start(self, agent_id: str, worker: _Worker) -> bool:
         """Start the agent's task; False if it may not work, or the constellation has just stopped."""
@@ -240,7 +251,7 @@ class Actors:
                         await self._receive(agent_id, delivery)
                     elif worker.is_woken and self._may_work(agent_id):
                         worker.is_woken = False
-                        await self._take_next(agent_id)
+                        await worker.take(agent_id)
                     else:
                         break
                 except* DiskFull:
@@ -254,6 +265,7 @@ class Actors:
             del self._awake[agent_id]
             if worker.delivery is not None:
                 worker.delivery.is_known.set()
+            worker.rest(agent_id)
             self._rest.unpark_all()
 
     def _may_work(self, agent_id: str) -> bool:
@@ -282,7 +294,7 @@ class Actors:
             self.forget(agent_id)  # another message has its place in the history
             try:
                 delivery.ticket = await self._accept(arrival)
-            except (PatternError, DiskFull) as error:
+            except (NotAtRest, PatternError, DiskFull) as error:
                 delivery.error = error
         except StorageFailed as error:
             delivery.error = copy.copy(error)

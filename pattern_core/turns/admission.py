@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from pattern_core.agent_settings import MessagePolicy, settings_of
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Overloaded, PatternError
@@ -16,6 +17,7 @@ from pattern_core.limits import IMAGES_MAX, KEY_CHARS_MAX, Limits
 from pattern_core.messages import Image, Part, Text, check_text, parts_from_json, parts_to_json
 from pattern_core.models.model import ToolSpec
 from pattern_core.outbox import wait_before
+from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import Json, iso, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, DeliveryStatus
@@ -80,6 +82,17 @@ class TurnOptions:
 NO_OPTIONS = TurnOptions()
 
 
+class Asker(NamedTuple):
+    """What the turn of a group that asks stores in the transactions of the asked turn: `begin` itself, if it is new,
+    for its key; `ask` the question, given the asked turn's key, with events that come first; and `proceed`, if that
+    turn starts at once, what follows from its end, given its last work, with events that come last.
+    """
+
+    begin: Callable[[Connection], int]
+    ask: Callable[[Connection, int], list[Event]]
+    proceed: Callable[[Connection, UnitOfWork], list[Event]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingMessage:
     """A message for an agent. `sender` is `user:{id}`, `conversant:{id}` (a person who may only chat), `agent:{id}`,
@@ -109,6 +122,7 @@ class IncomingMessage:
     new_session: SessionRow | None = None
     options: TurnOptions = NO_OPTIONS
     fingerprint: bytes | None = None
+    asker: Asker | None = None
 
     @property
     def images(self) -> tuple[Image, ...]:
@@ -169,8 +183,6 @@ class Arrival:
 
     incoming: IncomingMessage
     turn: NewTurn
-    # What else the transaction that accepts it stores, given the turn's key; its events are before the turn's.
-    beside: Callable[[Connection, int], list[Event]] = lambda _connection, _key: []
 
     @classmethod
     def of(cls, incoming: IncomingMessage, agent: AgentRow, *, turn_id: str, seed: int, now: str) -> Arrival:
@@ -204,6 +216,21 @@ class Arrival:
             options=incoming.options.stored,
         )
         return cls(incoming=incoming, turn=turn)
+
+    def store(
+        self, connection: Connection, insert: Callable[[Connection, NewTurn], int | None]
+    ) -> tuple[int, list[Event]]:
+        """Insert its turn, and what its asker stores; return its key, and the events that come before its own.
+
+        Raises:
+            NotAtRest: nothing was inserted.
+        """
+        asker = self.incoming.asker
+        turn = self.turn if asker is None else self.turn._replace(parent_turn=asker.begin(connection))
+        key = insert(connection, turn)
+        if key is None:
+            raise NotAtRest
+        return key, [] if asker is None else asker.ask(connection, key)
 
     @property
     def queued(self) -> Draft:
@@ -252,8 +279,7 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
         raise Overloaded(
             f"{limits.inbox_per_agent_max} messages wait for this agent; try again later", retry_after_s=RETRY_AFTER_S
         )
-    key = turns.insert(connection, turn)
-    beside = arrival.beside(connection, key)
+    key, before = arrival.store(connection, turns.insert)
     store(connection, incoming.images, turn.created_at)
     turns.put_message(
         connection,
@@ -264,7 +290,7 @@ def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ti
         created_at=turn.created_at,
     )
     events = append(connection, (key, turn.id), [arrival.queued], created_at=turn.created_at)
-    return Ticket(turn_id=turn.id, stops=stops), [*beside, *events]
+    return Ticket(turn_id=turn.id, stops=stops), [*before, *events]
 
 
 def replayed(connection: Connection, turn: NewTurn) -> Ticket | None:
@@ -283,7 +309,7 @@ def replayed(connection: Connection, turn: NewTurn) -> Ticket | None:
 
 def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -> tuple[int, list[Event]]:
     """T0 and T1 of a message for an idle agent: the turn alone, without an inbox row. Return its key, and the events
-    of `arrival.beside`.
+    that come before its own.
 
     Raises:
         NotAtRest: the agent is busy, the message's idempotency key is known, or its session is none to write to;
@@ -297,12 +323,10 @@ def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -
             check_session(connection, arrival.incoming, turn.agent_id)
         except PatternError:
             raise NotAtRest from None
-    key = turns.insert_started(connection, turn, started)
-    if key is None:
-        raise NotAtRest
+    key, before = arrival.store(connection, partial(turns.insert_started, started=started))
     if arrival.incoming.images:
         store(connection, arrival.incoming.images, turn.created_at)
-    return key, arrival.beside(connection, key)
+    return key, before
 
 
 def check_session(connection: Connection, incoming: IncomingMessage, owner_id: str) -> None:

@@ -42,7 +42,7 @@ from pattern_core.messages import Message, Part, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link
 from pattern_core.models.tokens import estimate_usage
-from pattern_core.turns.admission import Arrival, accept_at_rest, parts_of
+from pattern_core.turns.admission import Arrival, Asker, accept_at_rest, parts_of
 from pattern_core.turns.state import Asking, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
@@ -132,6 +132,7 @@ class Record:
     may_hold: bool = False  # there may be reservations for its calls
     began_ms: int = 0
     queue_ms: int = 0  # how long it waited before it was started
+    asker: Asker | None = None
     on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # called with a result that became an error
     _question: MessageRow | None = None  # the message that it answers, until it is on disk
     _recorded: list[Recorded] = field(default_factory=list)
@@ -194,7 +195,8 @@ class Record:
             events += append(connection, (self.key, self.id), drafts, created_at=now)
         if self.is_ending and self.is_streamed:
             event_table.prune_deltas(connection, self.key)
-        return None, events
+        more = self.asker.proceed(connection, batch[-1].rows) if self.is_ending and self.asker else []
+        return None, [*events, *more]
 
     def abandon(self) -> None:
         """Discard what was not flushed: the process stops, and the next one finds what is on disk."""
@@ -237,14 +239,10 @@ class Record:
         NotAtRest.
         """
         known, self._question = self.journal.budgets, self._message_row(incoming, payload=payload)
+        self.asker = None if arrival is None else arrival.incoming.asker
         if limits.tokens is not None or limits.microdollars is not None:
             known.exist = True
-        start = Started(
-            batch_id=self.batch_id,
-            epoch=self.journal.epoch,
-            started_at=self.journal.now(),
-            deadline_at=self.deadline_at,
-        )
+        start = Started(self.batch_id, self.journal.epoch, self.journal.now(), self.deadline_at)
 
         def started(connection: Connection) -> list[Event]:
             events: list[Event] = []

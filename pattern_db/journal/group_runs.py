@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import Role
 from pattern_db.journal import turns
-from pattern_db.journal.turns import TURNS, NewTurn, Started, TurnRow, by_key
+from pattern_db.journal.turns import NewTurn, Started, TurnRow, by_key
 from pattern_db.tables import messages
 from pattern_db.tables.messages import MessageRow
 
@@ -79,6 +79,7 @@ class GroupSaid(NamedTuple):
 
 _RUNS = Table("group_run", RunRow)
 _ASKS = Table("group_ask", AskRow)
+_OPEN = "+group_id = ? AND agent_id IS NULL AND ended_at IS NULL"  # by the index of open turns, which are few
 _LAST_SAID = (
     "(SELECT m.content FROM messages AS m WHERE m.agent_id = t.agent_id AND m.position >= t.batch_id"
     " AND m.batch_id = t.batch_id AND m.role = 'assistant' AND m.content IS NOT NULL AND m.is_deleted = 0"
@@ -94,20 +95,19 @@ _EXCHANGES = (
 )
 
 
-def accept(connection: Connection, turn: NewTurn, payload: str, start: tuple[Started, str] | None = None) -> TurnRow:
+def accept(connection: Connection, turn: NewTurn, payload: str, start: tuple[Started, str] | None = None) -> int:
     """Store an accepted turn of a group (its `agent_id` is the group's) with its message, as queued or, with a `start`
-    and the run's plan, as running; return it.
+    and the run's plan, as running; return its key.
     """
     started, plan = start or ((None,) * 4, None)
-    stored: tuple[Any, ...] = connection.execute(
+    key: int = connection.execute(
         "INSERT INTO turn (group_id, id, sender, seed, created_at, parent_turn, depth, idempotency, fingerprint,"
         " session_id, options, batch_id, epoch, started_at, deadline_at, status, first_event) VALUES (?, ?, ?, ?, ?, ?,"
-        f" ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(seq), 0) + 1 FROM event)) RETURNING {TURNS.columns}",
+        " ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, (SELECT coalesce(max(seq), 0) + 1 FROM event)) RETURNING key",
         (*turn, *started, "queued" if start is None else "running"),
-    ).fetchall()[0]
-    row = TURNS.make(stored)
-    _RUNS.insert(connection, [RunRow(turn=row.key, payload=payload, plan=plan)])
-    return row
+    ).get
+    _RUNS.insert(connection, [RunRow(turn=key, payload=payload, plan=plan)])
+    return key
 
 
 def get(connection: Connection, turn: int) -> RunRow:
@@ -182,25 +182,19 @@ def tree(connection: Connection, turn: int, limit: int) -> list[Branch]:
 
 def first_open(connection: Connection, group_id: str) -> tuple[TurnRow, RunRow] | None:
     """Return the group's oldest turn that has not ended, if any: the one that runs, or the next to start."""
-    key = connection.execute("SELECT min(key) FROM turn WHERE group_id = ? AND ended_at IS NULL", (group_id,)).get
+    key = connection.execute(f"SELECT min(key) FROM turn WHERE {_OPEN}", (group_id,)).get
     return None if key is None else (by_key(connection, key), get(connection, key))
 
 
 def groups_with_work(connection: Connection) -> list[str]:
     """Return the groups that have a turn which has not ended."""
-    return [
-        group_id
-        for (group_id,) in fetch_all(
-            connection, "SELECT DISTINCT group_id FROM turn WHERE ended_at IS NULL AND group_id IS NOT NULL"
-        )
-    ]
+    found = fetch_all(connection, "SELECT DISTINCT +group_id FROM turn WHERE agent_id IS NULL AND ended_at IS NULL")
+    return [group_id for (group_id,) in found]
 
 
 def count_open(connection: Connection, group_id: str) -> int:
     """Return how many turns of the group run or wait."""
-    count: int = connection.execute(
-        "SELECT count(*) FROM turn WHERE group_id = ? AND ended_at IS NULL", (group_id,)
-    ).get
+    count: int = connection.execute(f"SELECT count(*) FROM turn WHERE {_OPEN}", (group_id,)).get
     return count
 
 

@@ -190,7 +190,7 @@ def of_steps(connection: Connection, turn: int, after: int, last: int) -> UsageS
 
 def of_tree(connection: Connection, turn: int) -> UsageSum:
     """Return the sum over all calls of a turn and of those that it led to."""
-    sql = f"{TREE} SELECT {', '.join(SUMS)} FROM usage WHERE turn IN (SELECT key FROM tree)"
+    sql = f"{TREE} SELECT {', '.join(SUMS)} FROM tree CROSS JOIN usage ON usage.turn = tree.key"
     return sum_of(connection.execute(sql, {"root": turn}).get)
 
 

@@ -57,8 +57,9 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
 
 def test_a_released_lock_is_free_though_a_child_process_still_has_its_descriptor(tmp_path: Path) -> None:
     lock = DataDirLock.acquire(tmp_path)
-    file = os.stat(tmp_path / "lock").st_ino
-    [copy] = [os.dup(one) for one in range(3, 256) if _file_of(one) == file]  # as a child has before it executes
+    file = (tmp_path / "lock").stat().st_ino
+    [held] = [one for one in range(3, 256) if _file_of(one) == file]
+    copy = os.dup(held)  # as a child has before it executes
     lock.release()
     DataDirLock.acquire(tmp_path).release()
     os.close(copy)

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from pattern_core.groups.coordination import (
     Answer,
+    Asks,
     Context,
     Coordination,
     Member,
@@ -55,7 +56,7 @@ class Stage:
         """
         for attempt in range(1, (self.max_attempts if self.on_failure == "retry" else 1) + 1):
             if answers is None:
-                answers = await room.ask_once(self.questions(room, text, attempt), is_race=self.mode == "race")
+                answers = await Asks(self.questions(room, text, attempt), self.mode == "race")
             whole = [answer for answer in answers if answer.is_whole]
             if whole:
                 return whole[0].text if len(answers) == 1 else together(whole)
@@ -90,7 +91,7 @@ class Pipeline(Coordination):
         stages = self.stages or tuple(Stage(name=one.name) for one in room.available())
         if self.parallel_stages:
             asked = [stage.questions(room, room.message) for stage in stages]
-            answers = iter(await room.ask_once([one for each in asked for one in each]))
+            answers = iter(await Asks([one for each in asked for one in each]))
             first = [list(islice(answers, len(each))) for each in asked]
             made = [await stage.run(room, room.message, first[place]) for place, stage in enumerate(stages)]
             return "\n\n".join(f"{stage.name}: {text}" for stage, text in zip(stages, made, strict=True))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import trio
 import trio.testing
 
 from pattern_core.errors import PatternError
-from pattern_core.groups.coordination import Answer, Member, NoMember, Question, Room
+from pattern_core.groups.coordination import Answer, Asks, Member, NoMember, Question, Room
 from pattern_core.groups.coordinations.dynamic import ATTEMPTS, Dynamic, SelectorConfig, named_in
 from pattern_core.ids import seeded_randomness
 from pattern_core.models.model import ModelReply, ModelRequest
@@ -118,10 +119,10 @@ async def test_146_load_balancing_chooses_who_was_chosen_least_in_the_recent_pas
         assert [await said(world) for _ in range(4)] == ["bob answers", "cleo answers", "bob answers", "cleo answers"]
     team = [Member("1", "old"), Member("2", "new")]
     long_ago: list[str] = ["2"] * 5 + ["1"] * 100
-    room = room_of(team, lambda question: "yes", config=Dynamic(selector="load_balancing"), state={"recent": long_ago})
-    await room.config.run(room)
-    assert room.state["recent"][-1] == "2"
-    assert len(room.state["recent"]) == 100
+    state: dict[str, Any] = {"recent": long_ago}
+    played(team, lambda question: "yes", Dynamic(selector="load_balancing"), state)
+    assert state["recent"][-1] == "2"
+    assert len(state["recent"]) == 100
 
 
 async def test_147_a_pipelines_stages_hand_on_skip_retry_fall_back_abort_and_run_beside_each_other() -> None:
@@ -281,21 +282,21 @@ PIECES = (
 )  # fmt: skip
 
 
-def room_of(team: Sequence[Member], reply: Any, *, config: Dynamic, **more: Any) -> Room:
-    """A room of these members in which `reply` answers a question."""
-
-    async def put(questions: Sequence[Question], _is_race: bool) -> list[Answer]:
-        return [Answer(member=one.member, status="completed", text=reply(one)) for one in questions]
-
-    return Room(
-        message=more.pop("message", "who?"),
+def played(team: Sequence[Member], reply: Any, config: Dynamic, state: dict[str, Any] | None = None) -> None:
+    """Have these members asked, where `reply` answers a question."""
+    room = Room(
+        message="who?",
         members=team,
-        state=more.pop("state", {}),
+        state={} if state is None else state,
         random=seeded_randomness(1),
         config=config,
-        put=put,
         tell=lambda _name, _data: None,
     )
+    running, answers = config.run(room), None
+    with suppress(StopIteration):
+        while True:
+            asks: Asks = running.send(answers)
+            answers = [Answer(member=one.member, status="completed", text=reply(one)) for one in asks.questions]
 
 
 def malformed(chance: random.Random) -> str:
@@ -326,7 +327,7 @@ async def test_no_answer_of_a_selector_breaks_it_or_chooses_whom_it_may_not() ->
             otherwise=otherwise,  # type: ignore[arg-type]  # one of the three
         )
         try:
-            await config.run(room_of(team, reply, config=config))
+            played(team, reply, config)
         except NoMember:
             assert otherwise == "none", (number, said)
         except PatternError as error:

@@ -19,11 +19,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from pattern_core.events import Event
 from pattern_core.groups import group
 from pattern_core.groups.coordination import Coordination, Room
 from pattern_core.groups.coordinations.round_robin import order
-from pattern_db.connection import Connection
 from tests.pattern_core.groups.rig import Left, lived
 
 CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
@@ -77,22 +75,16 @@ def test_two_runs_that_nothing_disturbs_have_the_same_log(case: str, monkeypatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgetful(Coordination):
-    """Takes turns, but stores who was last in a commit of its own, after the answer."""
+    """Takes turns, but stores who was last after the answer, apart from it."""
 
     LAST: ClassVar[list[str]] = []
 
     async def run(self, room: Room) -> str:
-        """Ask the next member."""
-        member = order(room.members, next(iter(self.LAST), None), 0)[0]
-        answer = await room.ask(member)
-
-        def store(_connection: Connection) -> tuple[None, list[Event]]:
-            self.LAST[:] = [member.id]
-            return None, []
-
-        run: Any = getattr(room.put, "__self__", None)
-        await run._journal.commit(store)
-        return answer.text
+        """Ask the next member, and then the one after it."""
+        members = order(room.members, next(iter(self.LAST), None), 0)
+        answer = await room.ask(members[0])
+        self.LAST[:] = [members[0].id]
+        return f"{answer.text}, {(await room.ask(members[1])).text}"
 
 
 async def test_a_cursor_that_is_stored_after_the_answer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

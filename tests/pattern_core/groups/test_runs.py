@@ -193,6 +193,8 @@ async def test_a_turn_that_ran_out_of_time_while_the_server_was_down_is_interrup
         async with running(otherwise=Paced(answer=says("late"), gate=trio.Event()), database=database) as world:
             await group(world, "parallel", {"deadline_s": 60})
             turn = await submit(world)
+            while not world.provider.running:
+                await trio.sleep(0.01)
         clock.advance(61_000)
         async with running(otherwise=speak, database=database, clock=clock) as world:
             view = await world.constellation.wait(turn)
@@ -365,7 +367,8 @@ async def test_the_events_of_a_group_are_the_same_live_and_read_again() -> None:
         members = [one.name for one in stored if one.turn_id != turn]
         assert sorted(set(members)) == ["message", "step.started"]
         middle = stored[len(stored) // 2].seq
-        again = [event.seq async for event in events.subscribe(after=middle, turn_id=turn)]
+        resumed = [event async for event in events.subscribe(after=middle, turn_id=turn)]
+        again = [event.seq for event in resumed if event.name != "text.delta"]
         assert again == [one.seq for one in stored if one.seq > middle]
 
 

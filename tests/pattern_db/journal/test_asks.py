@@ -50,7 +50,7 @@ def test_a_group_waits_for_its_members_and_is_waited_for(db: Connection, make_tu
     for number, needs in enumerate((True, False)):
         payload = to_json({"content": "?", "source_metadata": {"needs_response": needs}})
         new = NewTurn("group_desk", f"turn_g{number}", "agent:agt_ada", 1, NOW, asker, 1)
-        key = group_runs.accept(db, new, payload).key
+        key = group_runs.accept(db, new, payload)
         member = make_turn(f"turn_m{number}", parent_turn=key)
         started(db, say, member, 10 + number, "group", {})
         desk = Waiting("group_desk", "desk", "agent:agt_ada")

@@ -21,7 +21,7 @@ GROUP = "group_desk"
 def run(db: Connection) -> int:
     """The key of a group's accepted turn."""
     groups.create(db, GroupRow(GROUP, "desk", "parallel", NOW, NOW))
-    return group_runs.accept(db, NewTurn(GROUP, "turn_g", "user:usr_root", 7, NOW), '{"content": "Tea?"}').key
+    return group_runs.accept(db, NewTurn(GROUP, "turn_g", "user:usr_root", 7, NOW), '{"content": "Tea?"}')
 
 
 def test_a_turn_is_an_agents_or_a_groups(db: Connection, run: int, make_turn: MakeTurn) -> None:
@@ -38,7 +38,7 @@ def test_a_turn_is_an_agents_or_a_groups(db: Connection, run: int, make_turn: Ma
 
 
 def test_runs_are_taken_in_order(db: Connection, run: int) -> None:
-    later = group_runs.accept(db, NewTurn(GROUP, "turn_h", "user:usr_root", 8, LATER), '{"content": "Now?"}').key
+    later = group_runs.accept(db, NewTurn(GROUP, "turn_h", "user:usr_root", 8, LATER), '{"content": "Now?"}')
     found = group_runs.first_open(db, GROUP)
     assert found == (turns.by_key(db, run), RunRow(run, '{"content": "Tea?"}'))
     assert group_runs.count_open(db, GROUP) == 2
