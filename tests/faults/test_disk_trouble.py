@@ -9,11 +9,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
+from pattern_core.groups.group import MemberSpec
 from pattern_core.limits import Limits
 from pattern_core.testing.model import Paced, says
 from pattern_core.turns.actor import _Delivery
@@ -24,7 +26,7 @@ from pattern_db.enums import UpdateSource
 from pattern_db.errors import DatabaseError, DiskFull, IOFailed, StorageFailed
 from pattern_db.maintenance import check
 from pattern_db.tables import block_versions, memory_blocks
-from pattern_db.testing.disks import Call, FaultyDisk, Op, WatchedDisk
+from pattern_db.testing.disks import Call, FaultyDisk, Op, Trouble, WatchedDisk
 from tests.crash.series import Tally, tally_of
 from tests.faults.endings import leaves
 from tests.sources import ROOT
@@ -146,6 +148,43 @@ async def test_trouble_within_a_turn_ends_the_constellation_and_the_turn_continu
         ):
             view = await world.constellation.wait(turn_id)
             assert (view.status, view.messages[-1].content) == ("completed", "answer")
+            assert await database.write(check) == []
+
+
+@pytest.mark.parametrize("nth", [1, 17, 33])
+async def test_a_full_disk_at_the_end_of_a_groups_turn_ends_it_once_when_there_is_room(
+    path: Path, disk: FaultyDisk, nth: int
+) -> None:
+    """The last answer ends it in the member's transaction: if that is not stored, neither has ended."""
+    gate = trio.Event()
+    late = Paced(answer=says("late"), gate=gate)
+    limits = replace(Limits(), room_wait_s=0.01)
+    with DatabaseThreads() as threads:
+        await made(path, threads)
+        async with (
+            await Database.open(path, threads, vfs=disk.name) as database,
+            running([says("first"), late], otherwise=says("again"), database=database, limits=limits) as world,
+        ):
+            groups = world.constellation.groups
+            await groups.create(name="desk", pattern_type="round_robin", members=[MemberSpec("ada")])
+
+            async def say(content: str) -> str:
+                incoming = IncomingMessage(agent_id="", content=content, sender=USER)
+                return (await world.constellation.submit_to_group("desk", incoming)).turn_id
+
+            with trio.fail_after(60):
+                assert (await world.constellation.wait(await say("hello"))).status == "completed"
+                turn_id = await say("and now?")
+                while world.provider.running == 0:
+                    await trio.sleep(0.001)
+                disk.fail(Op.WRITE, nth=nth, trouble=Trouble.FULL)
+                gate.set()
+                view = await world.constellation.wait(turn_id)
+                assert disk.failed[Op.WRITE] == 1
+                assert (view.status, view.messages[-1].content) in [("completed", "late"), ("completed", "again")]
+                assert (await world.constellation.wait(await say("once more"))).status == "completed"
+            ends = await database.read(rows, "SELECT count(*) FROM event WHERE name = 'turn.completed' GROUP BY turn")
+            assert ends == [(1,)] * 6, "of each turn of the group, and of its member's"
             assert await database.write(check) == []
 
 
