@@ -12,11 +12,9 @@ import trio
 
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.ids import now_text
-from pattern_core.portable import ArchiveImport
 from pattern_core.runtime import Runtime
 from pattern_db import backup
 from pattern_db.files import sha256_of
-from pattern_db.merging import Policy
 from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.files import ConstellationFiles
@@ -24,6 +22,8 @@ from pattern_server.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
+    from pattern_db.merging import Policy
+    from pattern_db.tables.imports import ArchiveImport
 
 REACHED_MAX = 10_000  # names and ids with a cached meaning
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 from functools import partial
 from os.path import exists
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
 from pattern_core.ids import Ids, now_text
-from pattern_core.portable import ArchiveImport
 from pattern_core.runtime import Runtime
 from pattern_db import backup, maintenance, template
 from pattern_db.connection import Connection, open_connection
@@ -22,9 +22,12 @@ from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import BackupInvalid, DatabaseError, DiskFull, RowNotFound, SchemaOutdated, translated
 from pattern_db.files import DataDirLock
 from pattern_db.journal import turns
-from pattern_db.merging import Policy, merge, merging
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import agents, calendars, imports, meta, outbox, schedules, tasks
+from pattern_db.tables import agents, calendars, meta, outbox, schedules, tasks
+
+if TYPE_CHECKING:
+    from pattern_db.merging import Policy
+    from pattern_db.tables.imports import ArchiveImport
 
 DATABASE_NAME = backup.DATABASE_NAME
 UNFINISHED_NAME = "unfinished"  # next to a database that was closed while turns were open
@@ -230,6 +233,9 @@ def _put_back(copy: Path, folder: Path, constellation_id: str, now: str) -> None
 def _merge(
     folder: Path, source: Path, record: ArchiveImport, policy: Policy, ids: Ids, agents_max: int, *, is_final: bool
 ) -> ArchiveImport:
+    from pattern_db.merging import merge, merging  # only an import needs these
+    from pattern_db.tables import imports
+
     with DataDirLock.acquire(folder), merging(folder / DATABASE_NAME, source) as connection:
         migrations_of("constellation").check(connection)
         earlier = imports.complete(connection, record.audit_log["root"])
