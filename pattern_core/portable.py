@@ -35,7 +35,7 @@ GROWTH_MAX = 20  # how many times larger its rows may be than an archive, which 
 GROWTH_FREE = 16 * 1024 * 1024  # … beyond this
 NO_TIME = "1970-01-01T00:00:00.000Z"
 ArchiveImport = imports.ArchiveImport
-list_imports, record_import = imports.page, imports.add
+list_imports, find_import, record_import = imports.page, imports.complete, imports.add
 _COUNTS = {
     "agent_count": "agents",
     "group_count": "agent_groups",

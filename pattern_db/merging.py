@@ -21,6 +21,7 @@ from pattern_db.connection import Connection, Value, fetch_all, open_connection
 from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_db.errors import BackupInvalid, RowConflict, translated
 from pattern_db.portable import TRAVELS, Rows
+from pattern_db.tables import agents
 
 Policy = Literal["refuse", "rename", "merge"]
 POSITION_DIGITS = 19
@@ -122,6 +123,7 @@ def merge(connection: Connection, policy: Policy, new_id: Callable[[str], str], 
         raise BackupInvalid(f"a row of {table} refers to a missing row of {parent}")
     if connection.execute("SELECT count(*) FROM main.agents").get > agents_max:
         raise RowConflict(f"a constellation has at most {agents_max} agents; import into another one")
+    agents.expect_rest(connection)  # no timers come with an archive
     owners = fetch_all(connection, "SELECT id FROM arriving.agents UNION ALL SELECT id FROM arriving.agent_groups")
     return Merged(
         added=dict(join.added),

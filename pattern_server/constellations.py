@@ -22,8 +22,6 @@ from pattern_server.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
-    from pattern_db.merging import Policy
-    from pattern_db.tables.imports import ArchiveImport
 
 REACHED_MAX = 10_000  # names and ids with a cached meaning
 
@@ -54,7 +52,7 @@ class Constellations:
         self.files = files
         self._backups = backups
         self.clock = runtime.clock
-        self.randomness = runtime.randomness
+        self.runtime = runtime
         # The meaning of ids and names per caller. A new dictionary replaces it when the registry has changed, so
         # that a lookup which began before writes into one that nothing reads.
         self._reached: dict[tuple[Principal, str], str] = {}
@@ -116,27 +114,17 @@ class Constellations:
         await self.files.adopt(copy, constellation_id, migrate=migrate)
         return await self._register(principal, constellation_id, name)
 
-    async def merge(
-        self,
-        principal: Principal,
-        id_or_name: str,
-        source: Path,
-        record: ArchiveImport,
-        policy: Policy,
-        *,
-        dry_run: bool,
-    ) -> tuple[Registered, ArchiveImport]:
-        """Let the rows of another database join those of a constellation while it is parked, as
-        `ConstellationFiles.merge`.
+    @asynccontextmanager
+    async def aside(self, principal: Principal, id_or_name: str) -> AsyncIterator[tuple[Registered, Path]]:
+        """Yield an idle constellation and its folder, and keep it stopped within the block.
 
         Raises:
             NotFound: there is none, or it belongs to another user.
             Unavailable: it is busy.
-            DatabaseError: as `ConstellationFiles.merge`.
         """
         found = await self.accounts.constellation_for(principal, id_or_name)
         async with self._supervisor.aside(found.id, if_idle=True):
-            return found, await self.files.merge(source, found.id, record, policy, dry_run=dry_run)
+            yield found, self.files.folder(found.id)
 
     async def _check_free(self, principal: Principal, name: str) -> None:
         """Refuse a used name before files are created; the registry checks it again at the end."""

@@ -6,11 +6,9 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import replace
 from functools import partial
 from os.path import exists
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -25,10 +23,6 @@ from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, calendars, meta, outbox, schedules, tasks
 
-if TYPE_CHECKING:
-    from pattern_db.merging import Policy
-    from pattern_db.tables.imports import ArchiveImport
-
 DATABASE_NAME = backup.DATABASE_NAME
 UNFINISHED_NAME = "unfinished"  # next to a database that was closed while turns were open
 
@@ -40,7 +34,6 @@ class ConstellationFiles:
         self.data_dir = data_dir
         self._clock = runtime.clock
         self._ids = Ids(runtime.clock, runtime.randomness)
-        self._agents_max = runtime.limits.agents_max
 
     def new_id(self, prefix: str = "con") -> str:
         """Return an id for a new constellation, or something else."""
@@ -95,22 +88,6 @@ class ConstellationFiles:
         await trio.to_thread.run_sync(
             _put_back, copy, self.folder(constellation_id), constellation_id, now_text(self._clock)
         )
-
-    async def merge(
-        self, source: Path, constellation_id: str, record: ArchiveImport, policy: Policy, *, dry_run: bool
-    ) -> ArchiveImport:
-        """Let all rows of another database, at this version, join a database that is not open, in one transaction.
-
-        Return `record` with what was done, as it is stored; or that of an earlier import of the same archive, after
-        which nothing is done. A `dry_run` stores nothing.
-
-        Raises:
-            OwnedElsewhere: another process uses it.
-            DatabaseError: as `merging.merge`.
-        """
-        folder = self.folder(constellation_id)
-        do = partial(_merge, folder, source, record, policy, self._ids, self._agents_max, is_final=not dry_run)
-        return await trio.to_thread.run_sync(do)
 
     def closed_as(self, constellation_id: str) -> list[int] | None:
         """Return the time of the last change and the size of a database that was closed completely; None if it has a
@@ -228,33 +205,6 @@ def _put_back(copy: Path, folder: Path, constellation_id: str, now: str) -> None
     with DataDirLock.acquire(folder), tempfile.TemporaryDirectory(prefix=".restore-", dir=folder) as beside:
         _adopt(copy, Path(beside), constellation_id, now)
         backup.restore(Path(beside) / DATABASE_NAME, folder)
-
-
-def _merge(
-    folder: Path, source: Path, record: ArchiveImport, policy: Policy, ids: Ids, agents_max: int, *, is_final: bool
-) -> ArchiveImport:
-    from pattern_db.merging import merge, merging  # only an import needs these
-    from pattern_db.tables import imports
-
-    with DataDirLock.acquire(folder), merging(folder / DATABASE_NAME, source) as connection:
-        migrations_of("constellation").check(connection)
-        earlier = imports.complete(connection, record.audit_log["root"])
-        if earlier is not None:
-            return earlier
-        made = merge(connection, policy, ids.new, agents_max=agents_max)
-        decisions = [*record.audit_log["decisions"], *made.decisions]
-        result = {"added": made.added, "present": made.present, "owners": made.owners, "decisions": decisions}
-        record = replace(
-            record,
-            issues_found=record.issues_found + len(made.decisions),
-            issues_resolved=record.issues_resolved + len(made.decisions),
-            audit_log={**record.audit_log, "policy": policy, **result},
-        )
-        imports.add(connection, record)
-        agents.expect_rest(connection)
-        if is_final:
-            connection.execute("COMMIT").fetchall()
-        return record
 
 
 def _copy(path: Path, target: Path) -> backup.Report:

@@ -15,7 +15,7 @@ import trio
 from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.ids import now_text
+from pattern_core.ids import Ids, now_text
 from pattern_core.legacy import convert
 from pattern_core.legacy.archive import Old
 from pattern_core.legacy.review import Resolution, Review, review
@@ -26,7 +26,8 @@ from pattern_db import backup, files
 from pattern_db.connection import open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import translated
-from pattern_db.merging import Policy
+from pattern_db.files import DataDirLock
+from pattern_db.merging import Policy, merge, merging
 from pattern_db.migrate import migrations_of
 from pattern_server.accounts import Constellation, Principal
 from pattern_server.constellations import Constellations, Copy
@@ -137,7 +138,7 @@ async def import_archive(
         manifest, old = await trio.to_thread.run_sync(_translated, read)
         if old is not None and (unopened := await first_unopened(old.documents)) is not None:
             raise ArchiveInvalid(f"the document of the memory block {unopened[0]} cannot be opened: {unopened[1]}")
-        peer = new_peer(constellations.randomness)
+        peer = new_peer(constellations.runtime.randomness)
         made = await trio.to_thread.run_sync(_translated, partial(_complete, asked, path, old, now, peer))
         row = _record(audit_id, asked, manifest if old is None else replace(manifest, rows=old.counts()), made, now)
         with DatabaseThreads(writers=1, readers=1) as threads:
@@ -151,7 +152,11 @@ async def import_archive(
                 f" {damaged[0].block.label!r}: {damaged[0].reason}"
             )
         if asked.into is not None:
-            found, done = await constellations.merge(caller, asked.into, path, row, asked.policy, dry_run=dry_run)
+            async with constellations.aside(caller, asked.into) as (found, target):
+                runtime = constellations.runtime
+                ids, agents_max = Ids(runtime.clock, runtime.randomness), runtime.limits.agents_max
+                do = partial(_merge, target, path, row, asked.policy, ids, agents_max, is_final=not dry_run)
+                done = await trio.to_thread.run_sync(do)
             return ImportResult(constellation=found, report=done, is_replay=done.id != row.id)
         if dry_run:
             return ImportResult(constellation=None, report=row)
@@ -178,6 +183,34 @@ def _complete(asked: ImportSpec, path: Path, old: Old | None, now: str, peer: in
     with closing(open_connection(path)) as connection, connection:
         pause(connection)
     return Review()
+
+
+def _merge(
+    folder: Path, source: Path, record: ArchiveImport, policy: Policy, ids: Ids, agents_max: int, *, is_final: bool
+) -> ArchiveImport:
+    """Let all rows of another database, at this version, join that of a stopped constellation, in one transaction.
+
+    Return `record` with what was done, as it is stored; or that of an earlier import of the same archive, after which
+    nothing is done.
+    """
+    with DataDirLock.acquire(folder), merging(folder / DATABASE_NAME, source) as connection:
+        migrations_of("constellation").check(connection)
+        earlier = portable.find_import(connection, record.audit_log["root"])
+        if earlier is not None:
+            return earlier
+        made = merge(connection, policy, ids.new, agents_max=agents_max)
+        decisions = [*record.audit_log["decisions"], *made.decisions]
+        result = {"added": made.added, "present": made.present, "owners": made.owners, "decisions": decisions}
+        record = replace(
+            record,
+            issues_found=record.issues_found + len(made.decisions),
+            issues_resolved=record.issues_resolved + len(made.decisions),
+            audit_log={**record.audit_log, "policy": policy, **result},
+        )
+        portable.record_import(connection, record)
+        if is_final:
+            connection.execute("COMMIT").fetchall()
+        return record
 
 
 def _record(audit_id: str, asked: ImportSpec, manifest: Manifest, made: Review, now: str) -> ArchiveImport:
