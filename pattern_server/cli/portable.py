@@ -66,8 +66,8 @@ async def export(
         path.unlink()
     output.result({"file": str(target), **manifest}, f"Exported {manifest['name']} to {target} ({_counts(manifest)}).")
     for column, count in manifest["cut"].items():
-        what = "rows of" if version == "3" else "references to what is not exported, in"
-        output.say(f"  {count} {what} {column} are left out.")
+        what = "Rows of" if version == "3" else "References to what is not exported, in"
+        output.say(f"  {what} {column} that are left out: {count}.")
 
 
 @click.command()
@@ -104,7 +104,7 @@ async def _import(
         body["resolutions"] = given["resolutions"] if isinstance(given, dict) and "resolutions" in given else given
     if dry_run:
         found = await api.call("POST", "constellations", "import", "check", body=body)
-        output.result(found, f"{file} is sound: {_counts(found)}. Nothing was imported.", *_decided(found["report"]))
+        output.result(found, f"{file} is sound ({_counts(found)}). Nothing was imported.", *_decided(found["report"]))
         return _left(found["report"])
     made = await api.call("POST", "constellations", "import", body=body)
     done = "Nothing to do: imported before," if made["is_replay"] else f"Imported {file}"
@@ -156,7 +156,7 @@ def show(_config: Config, output: Output, file: Path) -> None:
 def verify(_config: Config, output: Output, file: Path) -> None:
     """Read the archive FILE whole, and check every block."""
     found = asdict(portable.verify(file))
-    output.result(found, f"{file} is sound: {found['blocks']} blocks, {_counts(found)}.")
+    output.result(found, f"{file} is sound (blocks: {found['blocks']}, {_counts(found)}).")
 
 
 def _left(report: Mapping[str, Any] | None) -> ExitCode:
@@ -177,5 +177,5 @@ def _decided(report: Mapping[str, Any] | None) -> list[str]:
 def _counts(manifest: Mapping[str, Any]) -> str:
     rows = manifest["rows"]
     return ", ".join(
-        f"{rows.get(table, 0)} {table.replace('_', ' ')}" for table in ("agents", "messages", "memory_blocks")
+        f"{table.replace('_', ' ')}: {rows.get(table, 0)}" for table in ("agents", "messages", "memory_blocks")
     )
