@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import logging
 import math
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,7 +34,8 @@ from pattern_server.http import ABORT, GONE, KEEP
 FIRST_TIMEOUT_S = 10.0  # from a connection's start to the end of its first request's headers
 KEEP_ALIVE_S = 75.0  # from the end of one request to the end of the next one's headers
 WRITE_TIMEOUT_S = 60.0  # until a client that reads nothing is disconnected; event streams can be resumed
-BACKLOG = 512
+BACKLOG = 4_096  # connections that the kernel keeps until they are accepted; it may keep fewer (somaxconn)
+ACCEPTED_AT_ONCE = 64  # before other tasks run
 NO_ROOM_WAIT_S = 0.1  # until the next attempt to accept a connection, after one failed for lack of a descriptor
 LOG_AGAIN_AFTER_S = 60.0  # between two log lines about that
 HEAD_BYTES_MAX = 16 * 1024  # of a request's line and headers
@@ -76,12 +78,7 @@ async def listen(
     total = _ConnectionSet(connections_max)
     peers: dict[str, _ConnectionSet] = {}
 
-    async def serve(stream: trio.SocketStream) -> None:
-        try:
-            client = stream.socket.getpeername()[:2]
-        except OSError:  # it has already disconnected
-            stream.socket.close()
-            return
+    async def serve(stream: trio.SocketStream, client: tuple[str, int]) -> None:
         peer = peers.setdefault(client[0], _ConnectionSet(connections_per_address_max))
         try:
             if peer.has_room() and total.has_room():
@@ -94,7 +91,7 @@ async def listen(
     async with trio.open_nursery() as serving:
         async with trio.open_nursery() as accepting:
             for listener in listeners:
-                accepting.start_soon(_accept, listener, total, lambda stream: serving.start_soon(serve, stream))
+                accepting.start_soon(_accept, listener, total, lambda *found: serving.start_soon(serve, *found))
             task_status.started(_url(listeners[0]))
             await stop.wait()
             accepting.cancel_scope.cancel()
@@ -104,14 +101,26 @@ async def listen(
 
 
 async def _accept(
-    listener: trio.SocketListener, total: _ConnectionSet, start: Callable[[trio.SocketStream], None]
+    listener: socket.socket, total: _ConnectionSet, start: Callable[[trio.SocketStream, tuple[str, int]], None]
 ) -> None:
-    """Accept connections until cancelled. If there is no free descriptor, close the least important connection."""
+    """Accept connections until cancelled. If there is no free descriptor, close the least important connection.
+
+    A connection that its client has already closed gets no task. So clients that only open and close connections do
+    not fill the kernel's queue, in which others wait.
+    """
     log_at = -math.inf
-    async with listener:
+    with listener:
         while True:
+            await trio.lowlevel.wait_readable(listener)
             try:
-                stream = await listener.accept()
+                for _ in range(ACCEPTED_AT_ONCE):
+                    connection, address = listener.accept()
+                    if _has_left(connection):
+                        connection.close()
+                    else:
+                        start(trio.SocketStream(trio.socket.from_stdlib_socket(connection)), address[:2])
+            except (BlockingIOError, ConnectionAbortedError):  # none is left, or one has left the queue
+                pass
             except OSError as error:
                 if error.errno not in _NO_ROOM:
                     raise
@@ -121,11 +130,19 @@ async def _accept(
                     _log.error("a connection cannot be accepted", {"reason": error.strerror, "hint": hint})
                 if not total.close_one():
                     await trio.sleep(NO_ROOM_WAIT_S)
-            else:
-                start(stream)
 
 
-async def _open(host: str, port: int) -> list[trio.SocketListener]:
+def _has_left(connection: socket.socket) -> bool:
+    """Return whether the client has closed the connection without sending anything."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # it was reset
+        return True
+
+
+async def _open(host: str, port: int) -> list[socket.socket]:
     try:
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:
@@ -137,12 +154,12 @@ async def _open(host: str, port: int) -> list[trio.SocketListener]:
         for surplus in listeners[1:]:
             await surplus.aclose()
         del listeners[1:]
-    return listeners
+    return [socket.socket(fileno=listener.socket.detach()) for listener in listeners]
 
 
-def _url(listener: trio.SocketListener) -> str:
+def _url(listener: socket.socket) -> str:
     """Return an address at which this machine reaches the listener."""
-    host, port = listener.socket.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     host = _WILDCARDS.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -220,6 +222,29 @@ async def test_what_a_client_closes_is_released_at_once(sent: bytes) -> None:
         with trio.fail_after(10):  # the engine's idle timeout is far longer
             while descriptors() > before:
                 await trio.sleep(0.01)
+
+
+async def test_connections_closed_before_they_are_accepted_start_no_task() -> None:
+    class Count(trio.abc.Instrument):
+        spawned = 0
+
+        def task_spawned(self, task: trio.lowlevel.Task) -> None:
+            self.spawned += 1
+
+    async with listening(hello) as (url, _stop):
+        address, count = ("127.0.0.1", int(url.rsplit(":", 1)[1])), Count()
+        trio.lowlevel.add_instrument(count)
+        for _ in range(100):  # nothing else runs meanwhile
+            socket.create_connection(address).close()
+        with socket.create_connection(address) as reset:  # closed with a reset, not with an end
+            reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with socket.create_connection(address) as client:
+            client.sendall(ASK)
+            client.setblocking(False)
+            await trio.lowlevel.wait_readable(client)
+            assert client.recv(1_000).endswith(b"hello")
+        trio.lowlevel.remove_instrument(count)
+    assert count.spawned == 2, "the tasks of the one that asked"
 
 
 async def test_a_request_whose_client_left_can_be_cancelled() -> None:
