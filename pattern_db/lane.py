@@ -6,7 +6,6 @@ A lane knows nothing about callers; `database.py` has the methods and the thread
 from __future__ import annotations
 
 import copy
-import ctypes
 import math
 import threading
 import time
@@ -136,7 +135,6 @@ class Lane:
             self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self.connection.close()
             self.connection = None
-            _give_memory_back()
 
     def work(self) -> None:
         """Run one batch on the calling thread, pass the outcomes to trio, and queue again if more requests wait."""
@@ -320,10 +318,3 @@ def _fail_all(batch: list[Request[object]], failure: StorageFailed) -> list[outc
         request.result = outcome.Error(again)
         failures.append(request.result)
     return failures
-
-
-def _give_memory_back() -> None:
-    """Return freed pages to the system: SQLite's are between those that Python keeps, so glibc would keep them all."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have no such function, and need it less
-    if trim is not None:
-        trim(0)
