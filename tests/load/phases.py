@@ -62,6 +62,7 @@ class Scale:
     queued: int
     registered: int
     awake: int
+    rest_s: float  # until memory is measured
 
 
 FULL = Scale(
@@ -73,6 +74,7 @@ FULL = Scale(
     queued=1_000,
     registered=10_000,
     awake=1_000,
+    rest_s=75,  # connections are closed, and their memory is returned, within 70
 )
 
 
@@ -421,7 +423,7 @@ async def many(folder: Path, scale: Scale, found: Found) -> None:
             for number in (1, 2):
                 for name in names[: scale.awake]:
                     found.expect(await again.get(f"/constellations/{name}/agents"), 200)
-                await trio.sleep(SETTLE_S)
+                await trio.sleep(scale.rest_s)
                 figures.append((f"{scale.awake} awake, round {number}", *_needs(server)))
     for what, mib, descriptors in figures:
         found.figures.append(Figure(name=f"memory, {what}", unit="MiB", values=[mib], note=note))

@@ -8,7 +8,9 @@ import pytest
 
 from tests.load.phases import PHASES, Scale, run
 
-LITTLE = Scale(readers=20, constellations=4, rate=20, seconds=2, messages=10, queued=40, registered=12, awake=8)
+LITTLE = Scale(
+    readers=20, constellations=4, rate=20, seconds=2, messages=10, queued=40, registered=12, awake=8, rest_s=1
+)
 
 
 @pytest.mark.slow
