@@ -2,11 +2,13 @@
 
 A client (a page, or a command that listens on its own machine) starts a sign-in, opens the provider's page, receives
 the provider's redirection, and passes on what it brought, together with a ticket that no browser has seen. A ticket
-works once, within ten minutes. Nothing about the person is stored but the identity, and no token of the provider's:
-nothing needs one. An e-mail address proves nothing here.
+works once, within ten minutes. At an AT Protocol server, an app password takes the place of all that.
+
+Nothing about the person is stored but the identity, and no token of the provider's: nothing needs one. An e-mail
+address proves nothing here.
 
 Sources: OpenID Connect Core 1.0 and Discovery 1.0; RFC 6749 (OAuth 2), RFC 7636 (PKCE), RFC 8252 (loopback), RFC 9207
-(`iss`), RFC 9700 (mix-up).
+(`iss`), RFC 9700 (mix-up); the lexicon `com.atproto.server.createSession`.
 """
 
 from __future__ import annotations
@@ -66,6 +68,14 @@ class Redirected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppPassword:
+    """What a person signs in with at an AT Protocol server: a handle, DID or address, and an app password."""
+
+    identifier: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Begun:
     """A sign-in that was started. `found` are the provider's addresses, by their names in OpenID Connect Discovery."""
 
@@ -100,12 +110,15 @@ class Identities:
 
         Raises:
             NotFound: there is no such provider.
-            InvalidInput: the address is neither on the person's own machine nor the configured one.
+            InvalidInput: the address is neither on the person's own machine nor the configured one, or the provider
+                takes app passwords.
             Unavailable: the provider does not answer as it should.
             Overloaded: there were too many attempts from this address.
         """
         self._sign_ins.limit(address)
         provider = self._provider(name)
+        if provider.atproto_url is not None:
+            raise InvalidInput(f"{name} takes app passwords: send `identifier` and `password` to /auth/{name}/login")
         if provider.redirect_url not in (None, redirect_url) or not is_loopback_url(redirect_url):
             raise InvalidInput(f"redirect_url must be {provider.redirect_url or 'such as http://127.0.0.1:PORT/'}")
         begun = _Begun(
@@ -134,19 +147,20 @@ class Identities:
         where = begun.found["authorization_endpoint"]
         return StartedSignIn(url=f"{where}{'&' if '?' in where else '?'}{urlencode(query)}", ticket=ticket)
 
-    async def sign_in(self, name: str, redirected: Redirected, *, address: str) -> Granted:
+    async def sign_in(self, name: str, proof: Redirected | AppPassword, *, address: str) -> Granted:
         """Sign in the user who has linked the identity that the provider vouches for.
 
         Raises:
-            Unauthorized: the ticket, or what the provider says, is invalid; no user has this identity; or the user is
-                disabled.
+            InvalidInput: the provider takes no app passwords.
+            Unauthorized: the ticket, the password, or what the provider says, is invalid; no user has this identity;
+                or the user is disabled.
             Unavailable: the provider does not answer as it should.
             Overloaded: there were too many attempts from this address.
         """
         self._sign_ins.limit(address)
         user = None
         try:
-            found = await self._database.read(identities.find, name, await self._identify(name, redirected))
+            found = await self._database.read(identities.find, name, await self._identify(name, proof))
             user = None if found is None else await self._database.read(users.get, found.user_id)
             if user is None or user.disabled_at is not None:
                 raise Unauthorized(
@@ -157,22 +171,26 @@ class Identities:
             raise
         return await self._sign_ins.admit(user, address=address)
 
-    async def link(self, caller: Principal, name: str, redirected: Redirected) -> Identity:
+    async def link(self, caller: Principal, name: str, proof: Redirected | AppPassword, *, address: str) -> Identity:
         """Let the caller's user sign in with the identity that the provider vouches for.
 
         Raises:
             PermissionDenied: the caller has not signed in: a link would outlive an API token.
-            Unauthorized: the ticket, or what the provider says, is invalid.
+            InvalidInput: the provider takes no app passwords.
+            Overloaded: there were too many attempts from this address.
+            Unauthorized: the ticket, the password, or what the provider says, is invalid.
             Conflict: a user has this identity already.
             Unavailable: the provider does not answer as it should.
         """
         if not (caller.has_signed_in or caller.reaches_all):
             raise PermissionDenied("an API token links no identity, which would outlive it; sign in first")
+        if isinstance(proof, AppPassword):
+            self._sign_ins.limit(address)
         row = IdentityRow(
             id=self._ids.new("identity"),
             user_id=caller.user_id,
             provider=name,
-            provider_id=await self._identify(name, redirected),
+            provider_id=await self._identify(name, proof),
             created_at=now_text(self._clock),
         )
         try:
@@ -199,9 +217,26 @@ class Identities:
             raise NotFound(f"no provider {name!r} is configured; there are: {', '.join(self.providers) or 'none'}")
         return self.providers[name]
 
-    async def _identify(self, name: str, redirected: Redirected) -> str:
+    async def _identify(self, name: str, proof: Redirected | AppPassword) -> str:
         """Return who the person is, according to the provider: its own address and its id for them."""
         provider = self._provider(name)
+        if isinstance(proof, AppPassword):
+            person = await self._by_password(name, provider, proof)
+        else:
+            person = await self._by_redirection(name, provider, proof)
+        if type(person) not in (str, int) or not 0 < len(str(person)) <= PERSON_CHARS_MAX:
+            raise Unauthorized(f"{name} did not say who you are in a way that can be verified")
+        return f"{provider.where}#{person}"
+
+    async def _by_password(self, name: str, provider: SignInConfig, given: AppPassword) -> object:
+        """Return the account's DID, which outlives its handle. The tokens of the session are forgotten."""
+        if provider.atproto_url is None:
+            raise InvalidInput(f"{name} takes no app passwords: start with /auth/{name}/start")
+        body = json.dumps({"identifier": given.identifier, "password": given.password}).encode()
+        url = f"{provider.atproto_url.rstrip('/')}/xrpc/com.atproto.server.createSession"
+        return (await self._json(url, headers={"Content-Type": "application/json"}, body=body)).get("did")
+
+    async def _by_redirection(self, name: str, provider: SignInConfig, redirected: Redirected) -> object:
         begun = self._begun.pop(redirected.ticket, None)
         if begun is None or begun.expires_ms <= self._clock.now_ms():
             raise Unauthorized("this sign-in has expired or was used before; start again")
@@ -211,19 +246,15 @@ class Identities:
         tokens = await self._exchange(provider, begun, redirected.code)
         if provider.issuer is None:
             headers = {"Authorization": f"Bearer {tokens.get('access_token')}"}
-            person = (await self._json(str(provider.user_url), headers=headers)).get(provider.user_field)
-        else:
-            person = read_identity(
-                str(tokens.get("id_token")),
-                await self._json(begun.found["jwks_uri"]),
-                issuer=provider.issuer,
-                audience=provider.client_id,
-                nonce=begun.nonce,
-                now_ms=self._clock.now_ms(),
-            )
-        if type(person) not in (str, int) or not 0 < len(str(person)) <= PERSON_CHARS_MAX:
-            raise Unauthorized(f"{name} did not say who you are in a way that can be verified")
-        return f"{provider.issuer or provider.user_url}#{person}"
+            return (await self._json(str(provider.user_url), headers=headers)).get(provider.user_field)
+        return read_identity(
+            str(tokens.get("id_token")),
+            await self._json(begun.found["jwks_uri"]),
+            issuer=provider.issuer,
+            audience=provider.client_id,
+            nonce=begun.nonce,
+            now_ms=self._clock.now_ms(),
+        )
 
     def _check_issuer(self, provider: SignInConfig, begun: _Begun, iss: str | None) -> None:
         """Refuse the answer of another provider: its code would be sent to this one (mix-up)."""

@@ -188,8 +188,8 @@ class PasswordsConfig(_Section):
 
 
 class SignInConfig(_Section):
-    """A provider that users can sign in with, `[sign_in.<name>]`: OpenID Connect with an `issuer`, or OAuth 2 with the
-    other three addresses.
+    """A provider that users can sign in with, `[sign_in.<name>]`: OpenID Connect with an `issuer`, OAuth 2 with three
+    addresses, or an AT Protocol server (as Bluesky's) with app passwords.
     """
 
     issuer: str | None = Field(default=None, description="the issuer's address, exactly as it writes it itself")
@@ -197,18 +197,27 @@ class SignInConfig(_Section):
     token_url: str | None = Field(default=None, description="without an issuer: where a code is exchanged")
     user_url: str | None = Field(default=None, description="without an issuer: where JSON about the user is")
     user_field: str = Field(default="id", description="the field of that JSON with the user's unchanging id")
-    client_id: Annotated[str, Field(min_length=1)] = Field(description="what this server is called there")
+    atproto_url: str | None = Field(default=None, description="an AT Protocol server, such as https://bsky.social")
+    client_id: str = Field(default="", description="what this server is called there; not for AT Protocol")
     client_secret: Secret | None = Field(default=None, description="its secret there, if it has one")
     scopes: tuple[str, ...] = Field(default=(), description="what to ask for; with an issuer also `openid`")
     # the address on the user's machine that is registered there, if it must be exact; default: any port of 127.0.0.1
     redirect_url: str | None = None
 
+    @property
+    def where(self) -> str:
+        """Return the address by which the provider's identities are known."""
+        return self.issuer or self.user_url or self.atproto_url or ""
+
 
 def _check_sign_in(section: SignInConfig) -> SignInConfig:
     addresses = (section.authorization_url, section.token_url, section.user_url)
-    if addresses.count(None) != (0 if section.issuer is None else 3):
-        raise ValueError("needs either issuer, or all of authorization_url, token_url and user_url")
-    for url in (section.issuer, *addresses):
+    single = (section.issuer, section.atproto_url)
+    if (addresses.count(None), single.count(None)) not in ((0, 2), (3, 1)):
+        raise ValueError("needs either issuer, or atproto_url, or all of authorization_url, token_url and user_url")
+    if section.atproto_url is None and not section.client_id:
+        raise ValueError("needs client_id: what this server is called at the provider")
+    for url in (*single, *addresses):
         if url is not None and not is_confidential(url):
             raise ValueError(f"{url!r} must begin with https://")
     if section.redirect_url is not None and not is_loopback_url(section.redirect_url):

@@ -273,10 +273,10 @@ def _settings(config: Config) -> Looked:
 def _sign_in(config: Config) -> Looked:
     """Yield the providers that users can sign in with. None is asked."""
     for name, section in config.sign_in.items():
-        if section.client_secret is None:
+        if section.client_secret is None and section.atproto_url is None:
             yield "note", f"{name} has no client_secret here; if it needs one, set what client_secret_env names"
         else:
-            yield "ok", f"users can link and use identities at {name} ({section.issuer or section.user_url})"
+            yield "ok", f"users can link and use identities at {name} ({section.where})"
 
 
 async def _unreachable(config: Config) -> list[tuple[State, str]]:

@@ -39,7 +39,8 @@ async def link(api: Api, output: Output, provider: str) -> None:
         body = {"username": me["username"], "password": output.ask_secret("Password")}
         pair = await api.call("POST", "auth", "login", body=body)
         header = f"Bearer {pair['access_token']}"
-    body = {"provider": provider, **await through_browser(api, output, provider)}
+    _route, proof = await prove(api, output, provider)
+    body = {"provider": provider, **proof}
     made = await api.call("POST", "me", "identities", body=body, headers={"Authorization": header})
     if not me["is_admin"]:
         await api.call("POST", "auth", "logout", headers={"Authorization": header})
@@ -61,8 +62,9 @@ async def unlink(api: Api, output: Output, id_: str) -> None:
     output.result({"unlinked": id_}, f"Unlinked {id_}.")
 
 
-async def through_browser(api: Api, output: Output, provider: str) -> Json:
-    """Let the person sign in at a provider; return the ticket and what the redirection brought.
+async def prove(api: Api, output: Output, provider: str) -> tuple[str, Json]:
+    """Let the person sign in at a provider, in a browser or with an app password; return the last part of the route
+    that takes the proof, and the proof.
 
     Raises:
         NotFound: the server has no such provider.
@@ -72,7 +74,19 @@ async def through_browser(api: Api, output: Output, provider: str) -> Json:
     known = {row["name"]: row for row in (await api.get("auth", "providers"))["items"]}
     if provider not in known:
         raise NotFound(f"The server has no provider {provider!r}. It has: {', '.join(known) or 'none'}.")
-    fixed = known[provider]["redirect_url"]
+    if known[provider]["takes_app_passwords"]:
+        identifier = output.ask(f"Handle at {provider}: ")
+        return "login", {"identifier": identifier, "password": output.ask_secret("App password")}
+    return "callback", await _through_browser(api, output, provider, known[provider]["redirect_url"])
+
+
+async def _through_browser(api: Api, output: Output, provider: str, fixed: str | None) -> Json:
+    """Return the ticket and what the redirection to `fixed`, or to any port, brought.
+
+    Raises:
+        PermissionDenied: the provider, or the person there, refuses.
+        Unavailable: the person did not sign in in time.
+    """
     send, receive = trio.open_memory_channel[Json](1)
     async with trio.open_nursery() as nursery:
         serve = partial(trio.serve_tcp, partial(_receive, send), urlsplit(fixed or "").port or 0, host="127.0.0.1")

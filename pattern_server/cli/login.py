@@ -15,7 +15,7 @@ import trio
 from pattern_core.errors import NotFound
 from pattern_server.cli.client import Api, ServerFailed, address_of, client_for, keep_login, logins, open_api
 from pattern_server.cli.command import local, server_option, unwrapped
-from pattern_server.cli.identities import through_browser
+from pattern_server.cli.identities import prove
 from pattern_server.cli.output import Output
 from pattern_server.config import Config
 
@@ -24,7 +24,11 @@ UNAUTHORIZED = 401
 
 @click.command(epilog="Example: pattern login ann --server https://pattern.example.org")
 @click.argument("name", required=False)
-@click.option("--provider", metavar="PROVIDER", help="Sign in there, in a browser on this machine; needs no NAME.")
+@click.option(
+    "--provider",
+    metavar="PROVIDER",
+    help="Sign in there, in a browser on this machine or with an app password; needs no NAME.",
+)
 @server_option
 @local
 def login(config: Config, output: Output, name: str | None, provider: str | None, server: str | None) -> None:
@@ -44,8 +48,8 @@ def login(config: Config, output: Output, name: str | None, provider: str | None
         if provider is None:
             pair = await api.call("POST", "auth", "login", body={"username": name, "password": password})
         else:
-            redirected = await through_browser(api, output, provider)
-            pair = await api.call("POST", "auth", provider, "callback", body=redirected)
+            route, proof = await prove(api, output, provider)
+            pair = await api.call("POST", "auth", provider, route, body=proof)
         api.http.headers["Authorization"] = f"Bearer {pair['access_token']}"
         me = await api.get("me")
         note = f"pattern login on {platform.node()}"[:100]

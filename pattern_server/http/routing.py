@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 API = "/api/v1"
 # Routes of the API that need no token, because they are there to get one: their paths, and those that these match.
-SIGN_IN = re.compile(rf"{API}/auth/(login|refresh|providers|[^/]+/(start|callback))")
+SIGN_IN = re.compile(rf"{API}/auth/(login|refresh|providers|[^/]+/(start|callback|login))")
 _JSON = re.compile(r"\s*application/(?:[^;]*\+)?json\s*(?:;.*)?", re.IGNORECASE)  # content types
 OwnerInPath = Annotated[
     str, Path(description="Id or name of an agent or a group; `_constellation_` for what all agents see.")

@@ -1,4 +1,4 @@
-"""Providers to sign in with, on loopback: OpenID Connect, and OAuth 2 with an address about the user.
+"""Providers to sign in with, on loopback: OpenID Connect, OAuth 2 with an address about the user, and AT Protocol.
 
 A person signs in by opening the authorisation address: the answer is the redirection that their browser would follow.
 What an issuer says wrongly is what a test puts into `lies`, and `claims`.
@@ -29,6 +29,8 @@ from pattern_core.ids import Clock
 from pattern_server.listener import listen
 
 CLIENT, SECRET = "pattern at home", "s:cret/+"
+CREATE_SESSION = "/xrpc/com.atproto.server.createSession"
+HANDLE, APP_PASSWORD = "ann.example.org", "abcd-efgh-ijkl-mnop"
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 STRANGE_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
@@ -51,7 +53,7 @@ class Issuer:
     def app(self) -> Starlette:
         """The provider's pages."""
         routes = {"/.well-known/openid-configuration": self._about, "/keys": self._keys, "/authorize": self._authorize}
-        routes |= {"/token": self._token, "/user": self._user}
+        routes |= {"/token": self._token, "/user": self._user, CREATE_SESSION: self._create_session}
         return Starlette(routes=[Route(path, page, methods=["GET", "POST"]) for path, page in routes.items()])
 
     async def _about(self, _request: Request) -> Response:
@@ -111,6 +113,16 @@ class Issuer:
         if request.headers.get("authorization") != f"Bearer token-of-{self.person}":
             return JSONResponse({"error": "who?"}, 401)
         return JSONResponse({"id": self.person, "email": "admin@example.org"})
+
+    async def _create_session(self, request: Request) -> Response:
+        given = await request.json()
+        self.seen.append(given)
+        if self.refuses:
+            return JSONResponse({"error": "nothing today"}, self.refuses)
+        if given != {"identifier": HANDLE, "password": APP_PASSWORD}:
+            return JSONResponse({"error": "AuthenticationRequired", "message": "Invalid identifier or password"}, 401)
+        tokens = {"accessJwt": "access", "refreshJwt": "refresh"}
+        return JSONResponse({"did": self.person, "handle": HANDLE, "active": True, **tokens})
 
 
 def signed(claims: dict[str, Any], key: Any = KEY, algorithm: str = "RS256", kid: str = "key-1") -> str:

@@ -353,6 +353,7 @@ SIGN_IN = {
         **{name: f"https://chat.example.org/{name}" for name in ("authorization_url", "token_url", "user_url")},
         "client_id": "p",
     },
+    "sky": {"atproto_url": "https://bsky.social"},
 }
 
 
@@ -374,6 +375,8 @@ def test_providers_to_sign_in_with(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"issuer": "http://[1"}, "must begin with https://"),
         ({"issuer": None}, "needs either issuer"),
         ({"token_url": "https://id.example.org/token"}, "needs either issuer"),
+        ({"atproto_url": "https://bsky.social"}, "needs either issuer"),
+        ({"issuer": None, "atproto_url": "http://bsky.social"}, "must begin with https://"),
         ({"client_id": ""}, "client_id"),
         ({"client_id": None}, "client_id"),
         ({"redirect_url": "https://pattern.example.org/"}, "redirect_url must be"),

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from pattern_server.http.bodies import Paged, RequestModel, answer_of, items_of, page_of
 from pattern_server.http.routing import API, MayRead, MayWrite, Router, Server, client_address
-from pattern_server.identities import Identity, Redirected, StartedSignIn
+from pattern_server.identities import AppPassword, Identity, Redirected, StartedSignIn
 from pattern_server.sign_in import Granted
 
 router = Router(tags=["identities"])
@@ -24,6 +24,7 @@ class SignInProvider(BaseModel):
 
     name: str
     redirect_url: str | None
+    takes_app_passwords: bool
 
 
 class SignInStartRequest(RequestModel):
@@ -47,15 +48,33 @@ class IdentityLinkRequest(SignInFinishRequest):
     provider: str
 
 
+class AppPasswordRequest(RequestModel):
+    """An account at an AT Protocol server: its handle, DID or address, and one of its app passwords."""
+
+    identifier: Annotated[str, Field(min_length=1, max_length=500)]
+    password: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class AppPasswordLinkRequest(AppPasswordRequest):
+    """The same, with the name of the provider."""
+
+    provider: str
+
+
 @router.get("/auth/providers", response_model=items_of(SignInProvider))
 async def list_providers(server: Server) -> object:
     """List providers.
 
     Return the providers that users can sign in with, by name. `redirect_url` is the only one that a provider accepts;
-    null: any address of the person's own machine.
+    null: any address of the person's own machine. Those that take app passwords redirect nobody:
+    `POST /auth/{provider}/login`.
     """
     found = sorted(server.identities.providers.items())
-    return {"items": [{"name": name, "redirect_url": section.redirect_url} for name, section in found]}
+    items = [
+        {"name": name, "redirect_url": section.redirect_url, "takes_app_passwords": section.atproto_url is not None}
+        for name, section in found
+    ]
+    return {"items": items}
 
 
 @router.post("/auth/{provider}/start")
@@ -78,6 +97,16 @@ async def finish(provider: str, body: SignInFinishRequest, server: Server, reque
     return await server.identities.sign_in(provider, redirected, address=client_address(request))
 
 
+@router.post("/auth/{provider}/login")
+async def login(provider: str, body: AppPasswordRequest, server: Server, request: Request) -> Granted:
+    """Sign in with an app password.
+
+    Return a pair of tokens, as `POST /auth/login`, for the user who has linked this account. The password is passed on
+    to the provider and not kept.
+    """
+    return await server.identities.sign_in(provider, AppPassword(**body.model_dump()), address=client_address(request))
+
+
 @router.get("/me/identities", response_model=page_of(IDENTITY))
 async def list_all(server: Server, caller: MayRead, paging: Paged) -> object:
     """List the identities that you can sign in with, oldest first."""
@@ -85,14 +114,22 @@ async def list_all(server: Server, caller: MayRead, paging: Paged) -> object:
 
 
 @router.post("/me/identities", status_code=201, response_model=IDENTITY)
-async def link(body: IdentityLinkRequest, server: Server, caller: MayWrite, response: Response) -> object:
+async def link(
+    body: IdentityLinkRequest | AppPasswordLinkRequest,
+    server: Server,
+    caller: MayWrite,
+    request: Request,
+    response: Response,
+) -> object:
     """Link an identity.
 
-    You can then sign in with it. This needs an access token: with an API token it is refused, unless it is an
-    administrator's with the scope `admin`. An e-mail address links nothing.
+    Send what a redirection brought, or an account and its app password, as the provider takes it. You can then sign in
+    with the identity. This needs an access token: with an API token it is refused, unless it is an administrator's with
+    the scope `admin`. An e-mail address links nothing.
     """
-    redirected = Redirected(**body.model_dump(exclude={"provider"}))
-    made = await server.identities.link(caller, body.provider, redirected)
+    kind = AppPassword if isinstance(body, AppPasswordLinkRequest) else Redirected
+    proof = kind(**body.model_dump(exclude={"provider"}))
+    made = await server.identities.link(caller, body.provider, proof, address=client_address(request))
     response.headers["location"] = f"{API}/me/identities/{made.id}"
     return made
 

@@ -19,7 +19,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.ids import SystemClock
 from pattern_server.cli.client import address_of, keep_login, logins, running_server
 from tests.pattern_server.cli.conftest import Pattern, serving
-from tests.pattern_server.issuer import CLIENT, Issuer, issuing
+from tests.pattern_server.issuer import APP_PASSWORD, CLIENT, HANDLE, Issuer, issuing
 from tests.pattern_server.issuer import SECRET as CLIENT_SECRET
 
 SECRET = "correct horse battery"
@@ -148,6 +148,17 @@ def test_a_browser_signs_in(
     assert ann("identity", "unlink", row["id"][:16]).code == 0
     assert ann("identity", "list", "--json").json == []
     assert len({where.partition("?")[0] for where in visited}) == len(visited)  # a port of each
+
+
+def test_an_app_password_signs_in(ann: Pattern, data_dir: Path, issuer: Issuer) -> None:
+    (data_dir / "pattern.toml").write_text(f'[sign_in.sky]\natproto_url = "{issuer.url}"\n')
+    assert f"identities at sky ({issuer.url})" in ann("doctor").out
+    account = f"{HANDLE}\n{APP_PASSWORD}\n"
+    assert ann("login", "ann", stdin=f"{SECRET}\n").code == 0
+    linked = ann("identity", "link", "sky", stdin=f"{SECRET}\n{account}")
+    assert linked.out == f"Linked {issuer.url}#ann-at-home to ann.\n", linked
+    assert ann("logout").code == 0
+    assert ann("login", "--provider", "sky", stdin=account).out == f"Signed in to {data_dir} as ann.\n"
 
 
 def test_a_provider_may_refuse(ann: Pattern, data_dir: Path, issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:

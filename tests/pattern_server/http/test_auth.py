@@ -86,6 +86,7 @@ BODIES: dict[str, Any] = {
     "POST /auth/refresh": {"refresh_token": f"ref_{'0' * 128}"},
     "POST /auth/{provider}/start": {"redirect_url": "http://127.0.0.1:8471/"},
     "POST /auth/{provider}/callback": {"ticket": "t", "state": "s", "code": "c"},
+    "POST /auth/{provider}/login": {"identifier": "ann.example.org", "password": "abcd-efgh-ijkl-mnop"},
     "POST /me/identities": {"provider": "nowhere", "ticket": "t", "state": "s", "code": "c"},
     "POST /models/test": {"model": "embedded/rules-1"},
     "PUT /models/default": {"model": "embedded/rules-1"},
@@ -109,6 +110,7 @@ OPEN = {
     "GET /auth/providers": 200,
     "POST /auth/{provider}/start": 404,
     "POST /auth/{provider}/callback": 404,
+    "POST /auth/{provider}/login": 404,
 }
 # They need no token, or end the caller's.
 OF_SIGN_INS = {*OPEN, "POST /auth/logout"}

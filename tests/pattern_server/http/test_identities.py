@@ -1,4 +1,4 @@
-"""Signing in with other providers, against two of them on loopback: what is accepted, and that nothing else is."""
+"""Signing in with other providers, against some of them on loopback: what is accepted, and that nothing else is."""
 
 from __future__ import annotations
 
@@ -19,11 +19,24 @@ from pattern_core.testing import StoppedClock
 from pattern_db.connection import Connection
 from pattern_server.identities import TICKET_S, TICKETS_MAX
 from pattern_server.rates import Rate
-from tests.pattern_server.issuer import CLIENT, KEY, SECRET, STRANGE_KEY, Issuer, browse, issuing, signed
+from tests.pattern_server.issuer import (
+    APP_PASSWORD,
+    CLIENT,
+    HANDLE,
+    KEY,
+    SECRET,
+    STRANGE_KEY,
+    Issuer,
+    browse,
+    issuing,
+    signed,
+)
 from tests.pattern_server.place import API, Place, client_of, config_for, serving
 
 BACK = {"redirect_url": "http://127.0.0.1:8471/"}
 PASSWORD = "correct horse battery"
+HOME = {"name": "home", "redirect_url": None, "takes_app_passwords": False}
+ACCOUNT = {"identifier": HANDLE, "password": APP_PASSWORD}
 
 
 @pytest.fixture
@@ -41,7 +54,7 @@ async def other() -> AsyncIterator[Issuer]:
 
 @pytest.fixture
 async def place(alone: Path, issuer: Issuer, other: Issuer) -> AsyncIterator[Place]:
-    """A server with three providers, and the user ann, who has a password."""
+    """A server with four providers, and the user ann, who has a password."""
     ours = {"client_id": CLIENT, "client_secret": SECRET}
     plain = {
         "authorization_url": f"{issuer.url}/authorize",
@@ -53,6 +66,7 @@ async def place(alone: Path, issuer: Issuer, other: Issuer) -> AsyncIterator[Pla
         "home": {"issuer": issuer.url, **ours},
         "work": {"issuer": other.url, "scopes": ["openid", "profile"], **ours},
         "chat": {**plain, **ours},
+        "sky": {"atproto_url": f"{issuer.url}/"},
     }
     async with serving(config_for(alone, sign_in=sign_in)) as found:
         made = await found.admin.post("/users", json={"username": "ann", "password": PASSWORD})
@@ -88,7 +102,7 @@ async def link(place: Place, provider: str) -> httpx2.Response:
 @pytest.mark.parametrize(("provider", "person"), [("home", "ann-at-home"), ("chat", 80351110224678912)])
 async def test_a_linked_identity_signs_in(place: Place, issuer: Issuer, provider: str, person: str | int) -> None:
     issuer.person = person
-    assert (await place.admin.get("/auth/providers")).json()["items"][1] == {"name": "home", "redirect_url": None}
+    assert (await place.admin.get("/auth/providers")).json()["items"][1] == HOME
     refused = await finish(place, provider, await begin(place, provider))
     assert (refused.status_code, "pattern identity link" in refused.json()["detail"]) == (401, True)
     made = await link(place, provider)
@@ -111,13 +125,55 @@ async def test_a_linked_identity_signs_in(place: Place, issuer: Issuer, provider
     assert (await finish(place, provider, await begin(place, provider))).status_code == 401
 
 
+async def test_an_account_with_an_app_password_signs_in(place: Place, issuer: Issuer) -> None:
+    issuer.person = "did:plc:ewvi7nxzyoun6zhxrhs64oiz"
+
+    async def login(name: str = "sky", **changes: str) -> httpx2.Response:
+        async with httpx2.AsyncClient(base_url=place.url + API, trust_env=False) as stranger:
+            return await stranger.post(f"/auth/{name}/login", json={**ACCOUNT, **changes})
+
+    ann = await signed_in(place)
+    assert (await login()).status_code == 401, "it is not linked yet"
+    wrong = await ann.post("/me/identities", json={"provider": "sky", **ACCOUNT, "password": "wrong"})
+    assert (wrong.status_code, (await login(password="wrong")).status_code) == (401, 401)
+    made = await ann.post("/me/identities", json={"provider": "sky", **ACCOUNT})
+    assert (made.status_code, made.json()["provider_id"]) == (201, f"{issuer.url}/#{issuer.person}")
+    pair = await login()
+    assert pair.status_code == 200, pair.text
+    assert (await (await signed_in(place, pair.json())).get("/me")).json()["username"] == "ann"
+
+    for name, body in (("home", ACCOUNT), ("nowhere", ACCOUNT)):
+        assert (await login(name)).status_code == (422 if name == "home" else 404)
+        refused = await ann.post("/me/identities", json={"provider": name, **body})
+        assert refused.status_code == (422 if name == "home" else 404), refused.text
+    begun = await place.admin.post("/auth/sky/start", json=BACK)
+    assert (begun.status_code, "/auth/sky/login" in begun.json()["detail"]) == (422, True)
+    assert (await finish(place, "sky", {"ticket": "x", "state": "x", "code": "x"})).status_code == 401
+    for issuer.refuses, expected in ((400, 401), (429, 503), (500, 503)):
+        assert (await login()).status_code == expected
+    issuer.refuses, issuer.person = 0, ""
+    assert "verified" in (await login()).json()["detail"]
+
+
+async def test_app_passwords_are_guessed_slowly_and_written_nowhere(
+    place: Place, issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = await signed_in(place)
+    body = {"provider": "sky", **ACCOUNT, "password": "guess-guess"}
+    found = [(await ann.post("/me/identities", json=body)).status_code for _ in range(31)]
+    assert found[0] == 401 and found[-1] == 429 and len(issuer.seen) < 31
+    rows = (await place.admin.get("/audit")).text
+    assert "guess-guess" not in rows + caplog.text
+
+
 async def test_no_token_of_a_provider_is_stored(place: Place, issuer: Issuer) -> None:
     await link(place, "chat")
+    assert (await (await signed_in(place)).post("/me/identities", json={"provider": "sky", **ACCOUNT})).is_success
 
     def stored(connection: Connection) -> list[Any]:
         return list(connection.execute("SELECT access_token, refresh_token, expires_at FROM user_identities"))
 
-    assert await place.parts.state.accounts.database.read(stored) == [(None, None, None)]
+    assert await place.parts.state.accounts.database.read(stored) == [(None, None, None)] * 2
 
 
 async def test_the_same_address_joins_no_accounts(place: Place) -> None:
