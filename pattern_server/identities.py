@@ -111,14 +111,14 @@ class Identities:
         Raises:
             NotFound: there is no such provider.
             InvalidInput: the address is neither on the person's own machine nor the configured one, or the provider
-                takes app passwords.
+                accepts app passwords.
             Unavailable: the provider does not answer as it should.
             Overloaded: there were too many attempts from this address.
         """
         self._sign_ins.limit(address)
         provider = self._provider(name)
         if provider.atproto_url is not None:
-            raise InvalidInput(f"{name} takes app passwords: send `identifier` and `password` to /auth/{name}/login")
+            raise InvalidInput(f"{name} accepts app passwords: send `identifier` and `password` to /auth/{name}/login")
         if provider.redirect_url not in (None, redirect_url) or not is_loopback_url(redirect_url):
             raise InvalidInput(f"redirect_url must be {provider.redirect_url or 'such as http://127.0.0.1:PORT/'}")
         begun = _Begun(
@@ -151,7 +151,7 @@ class Identities:
         """Sign in the user who has linked the identity that the provider vouches for.
 
         Raises:
-            InvalidInput: the provider takes no app passwords.
+            InvalidInput: the provider does not accept app passwords.
             Unauthorized: the ticket, the password, or what the provider says, is invalid; no user has this identity;
                 or the user is disabled.
             Unavailable: the provider does not answer as it should.
@@ -176,7 +176,7 @@ class Identities:
 
         Raises:
             PermissionDenied: the caller has not signed in: a link would outlive an API token.
-            InvalidInput: the provider takes no app passwords.
+            InvalidInput: the provider does not accept app passwords.
             Overloaded: there were too many attempts from this address.
             Unauthorized: the ticket, the password, or what the provider says, is invalid.
             Conflict: a user has this identity already.
@@ -231,7 +231,7 @@ class Identities:
     async def _by_password(self, name: str, provider: SignInConfig, given: AppPassword) -> object:
         """Return the account's DID, which outlives its handle. The tokens of the session are forgotten."""
         if provider.atproto_url is None:
-            raise InvalidInput(f"{name} takes no app passwords: start with /auth/{name}/start")
+            raise InvalidInput(f"{name} does not accept app passwords: start with /auth/{name}/start")
         body = json.dumps({"identifier": given.identifier, "password": given.password}).encode()
         url = f"{provider.atproto_url.rstrip('/')}/xrpc/com.atproto.server.createSession"
         return (await self._json(url, headers={"Content-Type": "application/json"}, body=body)).get("did")

@@ -66,7 +66,7 @@ async def list_providers(server: Server) -> object:
     """List providers.
 
     Return the providers that users can sign in with, by name. `redirect_url` is the only one that a provider accepts;
-    null: any address of the person's own machine. Those that take app passwords redirect nobody:
+    null: any address of the person's own machine. Those that accept app passwords redirect no one:
     `POST /auth/{provider}/login`.
     """
     found = sorted(server.identities.providers.items())
