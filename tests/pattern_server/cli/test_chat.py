@@ -18,7 +18,7 @@ import trio.testing
 
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from pattern_server.cli import run
-from pattern_server.cli.chat import RECONNECT_S, Talk, _asker, turn_of
+from pattern_server.cli.chat import Talk, _asker, turn_of
 from pattern_server.cli.chat_screen import (
     Lines,
     Screen,
@@ -29,7 +29,7 @@ from pattern_server.cli.chat_screen import (
     result_text,
     typed_text,
 )
-from pattern_server.cli.client import Api, Json, RunningServer, ServerEvent, ServerUnreachable, connection
+from pattern_server.cli.client import RECONNECT_S, Api, Json, RunningServer, ServerEvent, ServerUnreachable, connection
 from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json
