@@ -23,7 +23,7 @@ from pattern_core.errors import PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.approvals import what_is_asked
-from pattern_server.cli.client import Json, Sent, ServerEvent, ServerFailed, ServerUnreachable
+from pattern_server.cli.client import Followed, Json, ServerEvent, ServerFailed, ServerUnreachable
 from pattern_server.cli.command import Home, agent_option, always_hosting
 from pattern_server.cli.output import Output
 
@@ -76,7 +76,7 @@ class RpcError(Exception):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class EditorPrompt(Sent):
+class EditorPrompt(Followed):
     """A prompt that is answered."""
 
     params: Json

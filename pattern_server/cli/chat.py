@@ -22,7 +22,7 @@ from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.chat_screen import Lines, Screen, answer_of, ended, question_lines, typed_text
-from pattern_server.cli.client import Json, Sent, ServerEvent, ServerFailed, ServerUnreachable
+from pattern_server.cli.client import Followed, Json, ServerEvent, ServerFailed, ServerUnreachable
 from pattern_server.cli.command import ExitCode, Home, hosting, piped
 from pattern_server.cli.names import AGENT, GROUP, ONLY_AGENT, SESSION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
@@ -157,7 +157,7 @@ async def _on_screen(talk: Talk) -> ExitCode:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class SentMessage(Sent):
+class SentMessage(Followed):
     """A message on its way, and where its turn is shown."""
 
     screen: Screen

@@ -274,7 +274,7 @@ class Events:
 
 
 @dataclass(slots=True, eq=False)
-class Sent:
+class Followed:
     """A message on its way: its turn and the last event that was taken of it, once they are known."""
 
     where: Sequence[str]
