@@ -47,14 +47,13 @@ Summary = SummaryRow
 @dataclass(slots=True, kw_only=True)
 class Made:
     """The result of a compaction: the number of messages that left, the conversation's tokens before and after, the new
-    summaries, how many messages of the running turn are shortened, and why there is a stub instead of a summary.
+    summaries, and why there is a stub instead of a summary.
     """
 
     tokens_before: int
     tokens_after: int = 0
     messages: int = 0
     summary_ids: list[str] = field(default_factory=list)
-    shortened: int = 0
     trouble: str | None = None
 
 
@@ -392,10 +391,8 @@ def _fit(job: _Job) -> None:
     excess = history.tokens - room
     if excess > 0:
         running = [exchange for exchange in history.exchanges(job.running_from) if exchange.is_running]
-        changes = shortened(_messages(running), excess)
-        for message, shorter in changes:
+        for message, shorter in shortened(_messages(running), excess):
             history.replace(message, shorter, is_short=True)
-        job.made.shortened = len(changes)
     if history.tokens > room:
         history.limit_opening(room - (history.tokens - history.opening_tokens))
     if history.tokens > room:

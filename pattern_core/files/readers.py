@@ -100,7 +100,7 @@ def read_file(data: bytes, kind: str) -> bytes:
     return json.dumps({"text": clean(text), "pages": pages}).encode()
 
 
-def read_page(data: bytes, wanted: Format, url: str, charset: str = "") -> bytes:
+def read_page(data: bytes, wanted: Format, url: str, charset: str) -> bytes:
     """Read a page of the web, in a child. JSON: `{"title", "text"}`."""
     sys.setrecursionlimit(RECURSION_MAX)
     title, text = web_page(data, wanted, url, charset or None)

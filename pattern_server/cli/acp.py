@@ -9,11 +9,10 @@ Source: agentclientprotocol.com, protocol version 1.
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -24,16 +23,13 @@ from pattern_core.errors import PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.approvals import what_is_asked
-from pattern_server.cli.client import Json, ServerEvent, ServerFailed, ServerUnreachable
+from pattern_server.cli.client import Followed, Json, ServerEvent, ServerFailed, ServerUnreachable
 from pattern_server.cli.command import Home, agent_option, always_hosting
 from pattern_server.cli.output import Output
 
 PROTOCOL_VERSION = 1
 LINE_BYTES_MAX = 64 * 1024 * 1024  # of the editor; images are in it
 RUNNING_MAX = 64  # requests of the editor that are answered at the same time
-RECONNECT_S = 60.0  # for so long a lost connection to the server is made again …
-RECONNECT_EVERY_S = 0.5  # … with such pauses
-UNAVAILABLE = 503
 ORIGIN = "acp"  # of sessions and messages
 AGAIN = "\n\n(The answer was interrupted; it begins again.)\n\n"
 
@@ -79,18 +75,14 @@ class RpcError(Exception):
         self.code = code
 
 
-@dataclass(slots=True, eq=False)
-class EditorPrompt:
-    """A prompt that is answered: its turn, once that is known, and the last event of it."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class EditorPrompt(Followed):
+    """A prompt that is answered."""
 
     params: Json
     session_id: str
-    key: str
-    turn_id: str = ""
-    seq: int | None = None
     is_cancelled: bool = False
     is_streamed: bool = False  # the text of the next message was sent piece by piece
-    lost_at: float = math.inf
 
 
 @dataclass(eq=False)
@@ -135,7 +127,7 @@ class Editor:
                 self._running += 1
                 if message["method"] == "session/prompt" and isinstance(params := message.get("params"), dict):
                     # Known before the next line is read, which may cancel it.
-                    self._prompts.append(EditorPrompt(params, str(params.get("sessionId")), self._ids.new("key")))
+                    self._prompts.append(self._prompt_of(params))
                 self.nursery.start_soon(self._answer, message)
 
     async def _answer(self, request: Json) -> None:
@@ -205,51 +197,32 @@ class Editor:
             await self._update(session_id, of_row(row))
         return {}
 
+    def _prompt_of(self, params: Json) -> EditorPrompt:
+        where, key = ("agents", self.agent, "messages"), self._ids.new("key")
+        return EditorPrompt(where, {}, key, params=params, session_id=str(params.get("sessionId")))
+
     async def _prompt(self, params: Json) -> Json:
         [prompt] = [one for one in self._prompts if one.params is params]
         try:
-            body = {"content": content_of(params["prompt"]), "session_id": prompt.session_id, "source": ORIGIN}
-            async with aclosing(self._events(prompt, body)) as events:
-                async for event in events:
-                    if not prompt.turn_id:
-                        prompt.turn_id = str(event.data["turn_id"])
-                        if prompt.is_cancelled:
-                            await self._stop(prompt)
-                    if event.name in TERMINAL:
-                        return {"stopReason": stop_of(event)}
-                    if event.name == "approval.requested":
-                        self.nursery.start_soon(self._put, prompt, event.data)
-                    await self._update(prompt.session_id, of_event(event, prompt))
-                    prompt.seq, prompt.lost_at = event.seq, math.inf
+            prompt.body = {"content": content_of(params["prompt"]), "session_id": prompt.session_id, "source": ORIGIN}
+            ended = "the server ended the stream; the turn continues"
+            last = await prompt.follow(self.home, partial(self._take, prompt), ended=ended)
+            return {"stopReason": stop_of(last)}
         finally:
             self._prompts.remove(prompt)
-        raise AssertionError("events end with a terminal one, or raise")
 
-    async def _events(self, prompt: EditorPrompt, body: Json) -> AsyncGenerator[ServerEvent]:
-        """Yield the events of the turn of a prompt; a connection that is lost is made again, and nothing is repeated.
-
-        Raises:
-            ServerFailed, ServerUnreachable: the server refuses the message, or stays away.
-        """
-        while True:
-            where = ("turns", prompt.turn_id, "events") if prompt.turn_id else ("agents", self.agent, "messages")
-            given = {"after": prompt.seq} if prompt.turn_id else {"body": body, "key": prompt.key}
-            lost: PatternError = ServerUnreachable("the server ended the stream; the turn continues")
-            try:
-                async with self.home.events(*where, **given) as events:
-                    async for event in events:
-                        yield event
-            except ServerUnreachable as error:
-                lost = error
-            except ServerFailed as error:
-                if error.status != UNAVAILABLE or not prompt.turn_id:
-                    raise
-                lost = error
-            prompt.lost_at = min(prompt.lost_at, trio.current_time())
-            if trio.current_time() > prompt.lost_at + RECONNECT_S:
-                raise lost
-            await trio.sleep(RECONNECT_EVERY_S)
-            self.home.find_again()
+    async def _take(self, prompt: EditorPrompt, event: ServerEvent) -> ServerEvent | None:
+        """Tell the editor what an event means; return the event if it ends the turn."""
+        if not prompt.turn_id:
+            prompt.turn_id = str(event.data["turn_id"])
+            if prompt.is_cancelled:
+                await self._stop(prompt)
+        if event.name in TERMINAL:
+            return event
+        if event.name == "approval.requested":
+            self.nursery.start_soon(self._put, prompt, event.data)
+        await self._update(prompt.session_id, of_event(event, prompt))
+        return None
 
     async def _cancel(self, params: Any) -> None:
         session_id = params.get("sessionId") if isinstance(params, dict) else None

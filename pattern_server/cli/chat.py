@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
@@ -23,7 +22,7 @@ from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import TERMINAL
 from pattern_core.ids import Ids, SystemClock, system_randomness
 from pattern_server.cli.chat_screen import Lines, Screen, answer_of, ended, question_lines, typed_text
-from pattern_server.cli.client import Events, Json, ServerEvent, ServerFailed, ServerUnreachable
+from pattern_server.cli.client import Followed, Json, ServerEvent, ServerFailed, ServerUnreachable
 from pattern_server.cli.command import ExitCode, Home, hosting, piped
 from pattern_server.cli.names import AGENT, GROUP, ONLY_AGENT, SESSION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
@@ -33,9 +32,6 @@ QUESTION = "[a]pprove [e]dit [d]eny REASON [s]ame [always] [l]ater: "
 ARGUMENTS = "arguments (JSON): "
 TRIES = 3
 HIDDEN = {"text.delta", "reasoning.delta", "step.started", "model.retry"}  # of a group's members
-RECONNECT_S = 60.0  # for so long a lost connection is made again …
-RECONNECT_EVERY_S = 0.5  # … with such pauses
-UNAVAILABLE = 503
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "/help": "list these commands",
@@ -160,17 +156,11 @@ async def _on_screen(talk: Talk) -> ExitCode:
     return DONE
 
 
-@dataclass(slots=True, eq=False)
-class SentMessage:
-    """A message on its way: its turn and the last event that was shown of it, once they are known."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class SentMessage(Followed):
+    """A message on its way, and where its turn is shown."""
 
-    where: Sequence[str]
-    body: Json
-    key: str
     screen: Screen
-    turn_id: str = ""
-    seq: int | None = None
-    lost_at: float = math.inf
     has_floor: bool = False  # it is shown; others wait
     has_asked: bool = False
     is_stopping: bool = False
@@ -241,7 +231,7 @@ class Talk:
         screen = Screen(self.sink_of(self.agent), has_footer=self.is_conversation)
         if not self.open:
             screen.sink.phase("sending")
-        return await self._follow(SentMessage((self.kind, self.agent, "messages"), body, key, screen))
+        return await self._follow(SentMessage((self.kind, self.agent, "messages"), body, key, screen=screen))
 
     async def stop(self) -> None:
         """Stop the oldest running turn, as soon as its id is known; the second time, only stop waiting for it."""
@@ -288,40 +278,18 @@ class Talk:
         return FAILED
 
     async def _listen(self, sent: SentMessage) -> ExitCode:
-        while True:
-            lost: PatternError = ServerUnreachable(
-                "The server ended the stream before the turn was over. The turn continues, and its answer will be in"
-                f" the history: {self.line('history show', '-a', self.agent)}"
-            )
-            try:
-                async with self._stream(sent) as events:
-                    async for event in events:
-                        await self._known(sent, event.data["turn_id"])
-                        if (code := await self._take(sent, event)) is not None:
-                            return code
-                        # Only now: what could not be shown, or asked, since the server went away comes again.
-                        sent.seq, sent.lost_at = event.seq, math.inf
-            except ServerUnreachable as error:
-                lost = error
-            except ServerFailed as error:
-                if error.status != UNAVAILABLE or sent.seq is None:
-                    raise
-                lost = error
-            sent.lost_at = min(sent.lost_at, trio.current_time())
-            is_first = sent.seq is None and not self.is_conversation  # there may be no server there at all
-            if is_first or trio.current_time() > sent.lost_at + RECONNECT_S:
-                raise lost
-            sent.screen.sink.phase("the connection was lost, reconnecting")
-            await trio.sleep(RECONNECT_EVERY_S)
-            self.home.find_again()
-
-    def _stream(self, sent: SentMessage) -> AbstractAsyncContextManager[Events]:
-        if sent.turn_id:
-            return self.home.events("turns", sent.turn_id, "events", after=sent.seq)
-        return self.home.events(*sent.where, body=sent.body, key=sent.key)
+        return await sent.follow(
+            self.home,
+            partial(self._take, sent),
+            ended="The server ended the stream before the turn was over. The turn continues, and its answer will be in"
+            f" the history: {self.line('history show', '-a', self.agent)}",
+            is_patient=self.is_conversation,
+            on_lost=partial(sent.screen.sink.phase, "the connection was lost, reconnecting"),
+        )
 
     async def _take(self, sent: SentMessage, event: ServerEvent) -> ExitCode:
         """Show one event of a turn; return an exit code if it is the last one to wait for."""
+        await self._known(sent, event.data["turn_id"])
         if not sent.has_floor and self._floor.locked() and event.name == "turn.queued":
             self.output.note(f"({self.agent} is busy; the message is queued)")
             return None
@@ -554,7 +522,7 @@ class Talk:
         for turn_id in dict.fromkeys(str(turn_of(request)) for request in answered if "tool" in request):
             screen = Screen(self.sink_of(self.agent), has_footer=True)
             seq = self._waiting.pop(turn_id, 0)  # all of it, if it was asked before this conversation
-            await self._follow(SentMessage((), {}, "", screen, turn_id=turn_id, seq=seq))
+            await self._follow(SentMessage((), {}, "", turn_id=turn_id, seq=seq, screen=screen))
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

@@ -9,13 +9,14 @@ different there: an answer arrives whole.
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx2
@@ -32,8 +33,12 @@ LOCK_PATIENCE_S = 5.0  # another command may hold the directory for a moment, or
 LOCK_RETRY_S = 0.1
 PAGE = 200  # rows asked for at once
 CHANGE_TRIES = 5  # of a change that others come before
+RECONNECT_S = 60.0  # for so long a lost connection is made again …
+RECONNECT_EVERY_S = 0.5  # … with such pauses
+UNAVAILABLE = 503
 
 Json: TypeAlias = dict[str, Any]
+T = TypeVar("T")
 
 
 class ServerFailed(PatternError):
@@ -266,6 +271,60 @@ class Events:
             scope.cancel()
             async for _line in self._lines:
                 pass
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """A message on its way: its turn and the last event that was taken of it, once they are known."""
+
+    where: Sequence[str]
+    body: Json
+    key: str  # so that a repeated request does not become a second message
+    turn_id: str = ""
+    seq: int | None = None
+
+    async def follow(
+        self,
+        api: Api,
+        take: Callable[[ServerEvent], Awaitable[T | None]],
+        *,
+        ended: str,
+        is_patient: bool = True,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> T:
+        """Send it, and give the events of its turn to `take` until that returns something; return that.
+
+        `take` sets `turn_id`. A connection that is lost is made again, and nothing is repeated; without `is_patient`
+        only after the first event. `ended` says what a stream means that ends before the turn.
+
+        Raises:
+            ServerFailed, ServerUnreachable: the server refuses the message, or stays away.
+        """
+        lost_at = math.inf
+        while True:
+            lost: PatternError = ServerUnreachable(ended)
+            where = ("turns", self.turn_id, "events") if self.turn_id else self.where
+            body, key = (None, None) if self.turn_id else (self.body, self.key)
+            try:
+                async with api.events(*where, body=body, after=self.seq, key=key) as events:
+                    async for event in events:
+                        if (end := await take(event)) is not None:
+                            return end
+                        # Only now: what could not be dealt with, since the server went away, comes again.
+                        self.seq, lost_at = event.seq, math.inf
+            except ServerUnreachable as error:
+                lost = error
+            except ServerFailed as error:
+                if error.status != UNAVAILABLE or self.seq is None:
+                    raise
+                lost = error
+            lost_at = min(lost_at, trio.current_time())
+            is_absent = self.seq is None and not is_patient  # there may be no server there at all
+            if is_absent or trio.current_time() > lost_at + RECONNECT_S:
+                raise lost
+            on_lost()
+            await trio.sleep(RECONNECT_EVERY_S)
+            api.find_again()
 
 
 def _with_line(fields: dict[str, str], line: str) -> dict[str, str]:

@@ -14,8 +14,7 @@ from pattern_core.errors import InvalidInput, NotFound, Overloaded, VersionMisma
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.shared_state import KEYS_MAX, VALUE_BYTES_MAX, SharedState
 from pattern_core.testing.model import calls, says
-from pattern_core.tools.builtin.state_get import state_get
-from pattern_core.tools.builtin.state_set import state_set
+from pattern_core.tools.builtin.state import state_get, state_set
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.database import Database
 from tests.pattern_core.groups.rig import DyingMeters, Killed

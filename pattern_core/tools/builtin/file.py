@@ -1,10 +1,18 @@
-"""The tool `file`: files in the folders that are attached to the agent."""
+"""The tools `file` and `file_save`: files in the folders that are attached to the agent.
+
+`file_save` is a tool of its own, because its effect lies outside the database, and not enabled by default, because it
+changes what belongs to a person. Idempotent: the same call puts the same words in the same place, whole or not at all.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
+
+import trio
 
 from pattern_core.errors import InvalidInput
+from pattern_core.files import disk
 from pattern_core.files.access import AgentFiles, Located
 from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.passages import Prepared, hash_of, prepare, store
@@ -165,3 +173,20 @@ async def prepared(context: ToolContext, place: Located, data: bytes) -> Prepare
     if found.row.error is not None:
         raise UnreadableFile(f"{place.path} was not written: {found.row.error}")
     return found
+
+
+@tool(effect=EffectClass.IDEMPOTENT)
+async def file_save(
+    context: ToolContext,
+    path: Annotated[str, "`folder/path` in a folder that is attached to you for writing."],
+    content: Annotated[str, "The whole text of the file; what it held before is replaced."],
+) -> dict[str, object]:
+    """Write a text file into a directory of the machine that is attached to you for writing."""
+    place = await AgentFiles(context.storage.database, context.agent_id).for_writing(path, PathType.LOCAL)
+    data = check_text(content).encode()
+    new = await prepared(context, place, data)
+    root = Path(place.attached.folder.path_value or "")
+    # Not abandoned when cancelled: a half-known outcome would be worse than waiting for the disk.
+    await trio.to_thread.run_sync(disk.write_file, root, place.name, data)
+    context.work.store(store, new)
+    return done(f"Wrote {place.path}", bytes=len(data), passages=len(new.pieces))

@@ -22,8 +22,8 @@ from pattern_db.enums import CONSTELLATION_OWNER, BlockType
 from pattern_db.errors import Busy
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents
-from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.memory_blocks import BlockRow
+from tests.pattern_db.conftest import make_agent
 
 NOW = "2026-11-21T22:24:40.123Z"
 ADA, BOB, ALL = "agt_ada", "agt_bob", CONSTELLATION_OWNER
@@ -39,16 +39,7 @@ def constellation() -> Connection:
 
 def add_agents(connection: Connection) -> None:
     for name in ("ada", "bob"):
-        row = AgentRow(
-            id=f"agt_{name}",
-            name=name,
-            model_provider="embedded",
-            model_name="rules-1",
-            system_prompt="",
-            created_at=NOW,
-            updated_at=NOW,
-        )
-        agents.create(connection, row)
+        agents.create(connection, make_agent(name))
 
 
 @dataclass

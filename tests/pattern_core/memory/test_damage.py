@@ -258,12 +258,6 @@ async def test_bytes_that_are_no_document_are_named_with_the_reason(data: bytes)
     assert "document" in found[1] or "update" in found[1]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere memory is not bounded")
-async def test_a_document_that_ends_the_process_that_opens_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "CHECK_MEMORY_BYTES", 2**20)
-    assert await first_unopened({"a": WHOLE}) == ("a", "opening it ended a separate process")
-
-
 def test_how_far_stored_documents_open() -> None:
     documents = [[WHOLE, UPDATE], [], [b"", UPDATE], [WHOLE, b"junk", UPDATE], [WHOLE]]
     answers = [json.loads(line) for line in opened_parts(framed(documents))]

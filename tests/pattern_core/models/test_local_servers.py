@@ -86,19 +86,8 @@ VLLM = refuses(400, '"auto" tool choice requires --enable-auto-tool-choice and -
 NO_STREAM = wire.document({"choices": [{"message": {"role": "assistant", "content": CALL}, "finish_reason": "stop"}]})
 
 QUIRKS: dict[str, Quirk] = {
-    # Calls said as text
+    # Calls said as text; in every form: providers/test_spoken.py
     "textcall": Quirk(sends=[said(f"```json\n{CALL}\n```"), GREETS], gives=[*SHOUTED, *HELLO], shows="Hello."),
-    "hermes": Quirk(
-        sends=[said(f"<tool_call>\n{CALL}\n</tool_call>"), GREETS], gives=[*SHOUTED, *HELLO], shows="Hello."
-    ),
-    "bare JSON": Quirk(sends=[said(CALL), GREETS], gives=[*SHOUTED, *HELLO], shows="Hello."),
-    "llama": Quirk(sends=[said(CALL.replace("arguments", "parameters")), GREETS], gives=[*SHOUTED, *HELLO]),
-    "llama's tag": Quirk(sends=[said(f"<function=shout>{TEA}</function>"), GREETS], gives=[*SHOUTED, *HELLO]),
-    "mistral": Quirk(sends=[said(f"[TOOL_CALLS] [{CALL}]"), GREETS], gives=[*SHOUTED, *HELLO]),
-    "qwen 3 coder": Quirk(
-        sends=[said("<tool_call><function=shout>\n<parameter=text>\ntea\n</parameter></function></tool_call>"), GREETS],
-        gives=[*SHOUTED, *HELLO],
-    ),
     "text before a text call": Quirk(
         sends=[said(f"I shout.\n{CALL}"), GREETS], gives=WORDS_AND_CALL, shows="I shout.\nHello."
     ),
@@ -118,16 +107,10 @@ QUIRKS: dict[str, Quirk] = {
         sends=[streamed({"content": CALL}, {"tool_calls": [call()]}, finish="tool_calls"), GREETS],
         gives=[*SHOUTED, *HELLO],
     ),
-    "JSON that is an answer": Quirk(
-        sends=[said('{"name": "Bruno", "age": 3}')],
-        gives=['words {"name": "Bruno", "age": 3}'],
-        shows='{"name": "Bruno", "age": 3}',
-    ),
-    # Thoughts
+    # Thoughts, of which that file has more forms
     "think": Quirk(
         sends=[said("<think>\nHm.\n</think>\n\nHello.")], gives=["thought \nHm.\n | words Hello."], shows="Hello."
     ),
-    "thinkopen": Quirk(sends=[said("Hm.</think>Hello.")], gives=["thought Hm. | words Hello."]),
     "thinkcut": Quirk(sends=[said("<think>Hm. I", finish="length"), GREETS], events=["step.superseded"]),
     "think only": Quirk(
         sends=[said("<think>Hm.</think>"), said("<think>Hm.</think>")],
@@ -142,11 +125,6 @@ QUIRKS: dict[str, Quirk] = {
         sends=[native(call()), said(""), GREETS], gives=[*SHOUTED, *HELLO], events=["step.superseded"]
     ),
     "repeats itself": Quirk(sends=[said("ha " * 900)], gives=["words ha ha (partial)"]),
-    "think, then call": Quirk(
-        sends=[said(f"<think>Hm.</think>{CALL}"), GREETS],
-        gives=[f"thought Hm. | call shout {TEA}", "result shout: TEA", *HELLO],
-        shows="Hello.",
-    ),
     "reasoning in a field": Quirk(
         sends=[streamed({"reasoning_content": "Hm."}, {"content": "Hello."})], gives=["thought Hm. | words Hello."]
     ),
@@ -156,7 +134,6 @@ QUIRKS: dict[str, Quirk] = {
     # Control tokens
     "im_end": Quirk(sends=[said("Hello.<|im_end|>\n<|im_start|>user\nMore")], shows="Hello."),
     "runs on as somebody else": Quirk(sends=[replace(said("Hello.<end_of_turn>\n<start_of_turn>"), never_ends=True)]),
-    "end of sequence": Quirk(sends=[said("Hello.</s>")], shows="Hello."),
     # Streams
     "pings": Quirk(sends=[replace(GREETS, chunks=(b": ping\n\n",) * 5 + GREETS.chunks)]),
     "pings between words": Quirk(

@@ -19,8 +19,7 @@ from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import NewTurn
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages
-from pattern_db.tables.messages import MessageRow
-from tests.pattern_db.conftest import make_agent
+from tests.pattern_db.conftest import make_agent, make_message
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -51,22 +50,10 @@ def call(
         steps.start_call(db, (turn, 1, number), epoch=1, started_at=at, deadline_at=NOW)
     if status in ("planned", "started"):
         return
-    message = f"msg_{turn}_{number}"
-    messages.append(
-        db,
-        [
-            MessageRow(
-                id=message,
-                agent_id="agt_ada",
-                position=f"{turn}{number:018}",
-                role=Role.TOOL,
-                content=result,
-                created_at=NOW,
-            )
-        ],
-    )
+    message = make_message(turn * 100 + number, result, role=Role.TOOL)
+    messages.append(db, [message])
     ended = iso(unix_ms(NOW if at is None else at) + 1_000)
-    steps.finish_call(db, (turn, 1, number), status=status, message_id=message, ended_at=ended)
+    steps.finish_call(db, (turn, 1, number), status=status, message_id=message.id, ended_at=ended)
 
 
 def test_calls_of_a_turn(db: Connection) -> None:

@@ -6,9 +6,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.models.tokens import estimate_tools
-from pattern_core.tools.builtin.event_create import event_create
-from pattern_core.tools.builtin.event_list import event_list
-from pattern_core.tools.builtin.event_update import event_update
+from pattern_core.tools.builtin.event import event_create, event_list, event_update
 from tests.pattern_core.memory.rig import ADA
 from tests.pattern_core.tools.rig import ToolRig
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from pattern_core.tools.builtin.file import FILE_CHARS_MAX, file
-from pattern_core.tools.builtin.file_save import file_save
+from pattern_core.tools.builtin.file import FILE_CHARS_MAX, file, file_save
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import FolderAccess
 from tests.pattern_core.files.samples import Shelf

@@ -13,10 +13,8 @@ from pattern_core.memory.block import NewBlock
 from pattern_core.models.catalogue import Catalogue, ProviderModels
 from pattern_core.testing import calls, says
 from pattern_core.tools.builtin import BUILTIN
-from pattern_core.tools.builtin.archive import archive
-from pattern_core.tools.builtin.remember import remember
 from pattern_core.tools.builtin.search import search
-from pattern_core.tools.builtin.tell import tell
+from pattern_core.tools.builtin.small import archive, remember, tell
 from pattern_core.tools.registry import suited
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import Permission

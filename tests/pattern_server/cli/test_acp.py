@@ -22,7 +22,6 @@ from pattern_core.messages import Text
 from pattern_core.models.errors import ModelRejected
 from pattern_core.models.model import ModelReply
 from pattern_core.testing.model import NO_USAGE, Paced, ScriptedProvider, calls, says
-from pattern_server.cli import acp
 from pattern_server.cli.acp import Editor
 from pattern_server.cli.client import Api, client_for, connection, running_server
 from pattern_server.cli.command import Home
@@ -286,7 +285,7 @@ async def test_what_is_no_request_has_an_answer_and_ends_nothing(place: Place) -
 async def test_a_lost_stream_is_continued_without_repetition(
     place: Place, scripted: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acp, "RECONNECT_EVERY_S", 0.01)
+    monkeypatch.setattr("pattern_server.cli.client.RECONNECT_EVERY_S", 0.01)
     scripted._slice_chars = 6
     gate = trio.Event()
     scripted._script = iter([calls("block_edit", EDIT), Paced(answer=says("never"), gate=gate), says("It goes on.")])

@@ -18,7 +18,7 @@ import trio.testing
 
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says
 from pattern_server.cli import run
-from pattern_server.cli.chat import RECONNECT_S, Talk, _asker, turn_of
+from pattern_server.cli.chat import Talk, _asker, turn_of
 from pattern_server.cli.chat_screen import (
     Lines,
     Screen,
@@ -29,24 +29,17 @@ from pattern_server.cli.chat_screen import (
     result_text,
     typed_text,
 )
-from pattern_server.cli.client import Api, Json, RunningServer, ServerEvent, ServerUnreachable, connection
+from pattern_server.cli.client import RECONNECT_S, Api, Json, RunningServer, ServerEvent, ServerUnreachable, connection
 from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
-from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json
+from tests.pattern_server.cli.conftest import Answer, Pattern, Terminal, api_of, as_json
 from tests.pattern_server.place import Place, config_for, serving
-
-
-class Keyboard(io.StringIO):
-    """A terminal at which somebody types what is in it."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_conversation(
     home: Pattern, data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keyboard = Keyboard("Remember that Ruth likes figs.\nWhat do you know about Ruth?\n/quit\nnever read\n")
+    keyboard = Terminal("Remember that Ruth likes figs.\nWhat do you know about Ruth?\n/quit\nnever read\n")
     monkeypatch.setattr(sys, "stdin", keyboard)
     capsys.readouterr()
     assert run(["chat", "-c", "home", "--data-dir", str(data_dir)]) == 0
@@ -383,7 +376,7 @@ def test_commands_in_lines_and_a_message_that_begins_with_a_slash(
 ) -> None:
     typed = ["Remember that Ruth likes figs.", "/memory human", "/undo human", "/memory", "/usage", "/why", "/model"]
     more = ["/search figs", "/approve", "/cancel", "/agent", "/agent nobody", "/help", "//help me", "/agent ada"]
-    monkeypatch.setattr(sys, "stdin", Keyboard("\n".join([*typed, *more, "/quit", "never sent"])))
+    monkeypatch.setattr(sys, "stdin", Terminal("\n".join([*typed, *more, "/quit", "never sent"])))
     capsys.readouterr()
     assert run(["chat", "-c", "home", "--plain", "--data-dir", str(data_dir)]) == 0
     out, err = capsys.readouterr()
@@ -415,7 +408,7 @@ def test_at_a_terminal_one_is_asked(
 ) -> None:
     asks_for_consent(home)
     again = "Remember that Fig is a cat.\nlater\n" if is_asked_again else "Remember that Fig is a cat.\n"
-    monkeypatch.setattr(sys, "stdin", Keyboard(f"Remember that Ruth likes figs.\n{typed}{again}/quit\n"))
+    monkeypatch.setattr(sys, "stdin", Terminal(f"Remember that Ruth likes figs.\n{typed}{again}/quit\n"))
     capsys.readouterr()
     assert run(["chat", "-c", "home", "--data-dir", str(data_dir)]) == 0
     shown = capsys.readouterr()
@@ -517,7 +510,7 @@ def test_the_chat_begins_and_continues_sessions(
         "/sessions ses_none",
         "/quit",
     ]
-    monkeypatch.setattr(sys, "stdin", Keyboard("\n".join(typed)))
+    monkeypatch.setattr(sys, "stdin", Terminal("\n".join(typed)))
     capsys.readouterr()
     assert run(["chat", "-c", "home", "--plain", "--data-dir", str(data_dir)]) == 0
     out, err = capsys.readouterr()

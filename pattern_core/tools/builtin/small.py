@@ -1,11 +1,14 @@
-"""The tool `remember`: a fact for small models to keep, a line of the block about the person."""
+"""The tools `remember`, `archive` and `tell`: those that small models have in the place of longer ones."""
 
 from __future__ import annotations
 
+from pattern_core.archive.entries import Terms
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.memory.block import NewBlock, shown_schema
 from pattern_core.memory.edits import AppendText
 from pattern_core.memory.schema import TextSchema
+from pattern_core.tools.builtin.recall import insert
+from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import ToolContext, done, tool
 from pattern_db.enums import EffectClass
 
@@ -35,3 +38,15 @@ async def remember(context: ToolContext, text: str) -> dict[str, object]:
         if "limit" not in error.details:
             raise
         raise InvalidInput("your memory is full; store this text with the tool archive instead") from None
+
+
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="")
+async def archive(context: ToolContext, text: str) -> dict[str, object]:
+    """Store a long text, as asked in `Store these minutes: …`"""
+    return await insert(context, text, (), Terms(now=context.storage.now(), force=True))
+
+
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="", needs_others=True)
+async def tell(context: ToolContext, agent: str, text: str) -> object:
+    """Message another agent, as asked in `Tell anna that I agree` or `Ask anna for the news`."""
+    return await send_message.run(context, content=text, to=agent)
