@@ -68,6 +68,7 @@ from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
 from pattern_core.web.web import Web
 from pattern_core.webhooks import Webhooks
+from pattern_core.workspaces import Workspaces
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, TurnStatus
@@ -184,6 +185,7 @@ class Constellation:
         self.budgets = Budgets(database=database, clock=clock, known=self._journal.budgets)
         storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=self._journal.ids)
         self.archive = Archive(storage)
+        self.workspaces = Workspaces(storage)
         self.timers = Timers(storage)
         self.approvals = Approvals(storage, limits, self.timers)
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)

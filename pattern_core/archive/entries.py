@@ -32,7 +32,6 @@ from pattern_db.tables.archival import ArchivalRow
 CHANGED = "archive.changed"
 PAGE_CHARS_MAX = 1_000_000  # of all texts of one page; the first entry is shown whatever its length
 TAGS_MAX, TAG_CHARS_MAX = 32, 100
-WORKSPACE_CHARS_MAX = 500
 DETAILS_CHARS_MAX = 20_000  # of metadata and of source, as JSON
 CANDIDATES_MAX = 10  # entries that a new one is compared with
 VERSIONS_MAX = 1_000
@@ -49,7 +48,7 @@ class SimilarEntry(Conflict):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntry:
     """An entry to store. Times are RFC 3339 with an offset; `source` is an object with links to its origin, such as
-    `{"message": "msg_…", "file": "notes/a.md", "url": "https://…"}`.
+    `{"message": "msg_…", "file": "notes/a.md", "url": "https://…"}`, `workspace` the id of one.
     """
 
     content: str
@@ -124,8 +123,6 @@ def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
         cleaned["tags"] = tags
     if "metadata" in cleaned:
         _check_details("metadata", cleaned["metadata"])
-    if cleaned.get("workspace") is not None and not 1 <= len(_storable(cleaned["workspace"])) <= WORKSPACE_CHARS_MAX:
-        raise InvalidInput(f"a workspace has 1 to {WORKSPACE_CHARS_MAX} characters")
     for name in ("valid_from", "valid_to"):
         if name in cleaned:
             cleaned[name] = column_time(cleaned[name], name)
