@@ -59,3 +59,4 @@ ALTER TABLE tasks ADD COLUMN workspace TEXT;
 ALTER TABLE tasks ADD COLUMN session_id TEXT;     -- of a program's session, if the task is only for that
 ALTER TABLE sessions ADD COLUMN workspace TEXT;
 ALTER TABLE coordination_state ADD COLUMN created_at TEXT CHECK (length(created_at) = 24);
+CREATE INDEX archival_entries_workspace ON archival_entries(workspace, created_at) WHERE workspace IS NOT NULL;

@@ -77,11 +77,14 @@ _AS_STORED = {field.name for field in fields(ArchiveEntry)} - {"content", "tags"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How to store: the time, the entry to supersede, and whether to store in spite of a similar entry."""
+    """How to store: the time, the entry to supersede, and whether to store in spite of a similar entry. An event is
+    stored whatever there is: what happened twice is there twice.
+    """
 
     now: str
     supersedes: str | None = None
     force: bool = False
+    is_event: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +203,8 @@ def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, te
 
 def _twin(connection: Connection, owner: str, new: NewEntry, terms: Terms, old: str | None) -> str | None:
     """Return the id of the owner's valid entry with the same text; None without one or a similar one but `old`."""
+    if terms.is_event:
+        return None
     same = archival.same(connection, owner, content_hash(new.content), terms.now)
     if same is not None:
         return same.id
@@ -280,10 +285,17 @@ class Archive:
         self._storage = storage
 
     async def add(
-        self, owner: str, new: NewEntry, *, author: str, supersedes: str | None = None, force: bool = False
+        self,
+        owner: str,
+        new: NewEntry,
+        *,
+        author: str,
+        supersedes: str | None = None,
+        force: bool = False,
+        is_event: bool = False,
     ) -> tuple[ArchiveEntry, bool]:
         """Store an entry, which replaces the one that it `supersedes`. Return it, and whether it is new or already
-        existed with exactly this text.
+        existed with exactly this text, which does not count for an event.
 
         Raises:
             InvalidInput: it is empty, too long, malformed, or has the text of the entry to supersede.
@@ -295,7 +307,7 @@ class Archive:
         new = checked(new)
         new = replace(new, source={**(new.source or {}), "author": author})
         entry_id = self._storage.ids.new("arch")
-        terms = Terms(now=self._storage.now(), supersedes=supersedes, force=force)
+        terms = Terms(now=self._storage.now(), supersedes=supersedes, force=force, is_event=is_event)
         added: list[tuple[ArchiveEntry, bool]] = []
 
         def change(connection: Connection) -> list[Event]:

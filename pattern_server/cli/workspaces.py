@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, yes_option
+from pattern_server.cli.command import Home, PlainGroup, in_constellation, yes_option
 from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import Output
 
@@ -30,8 +30,8 @@ async def list_all(home: Home, output: Output) -> None:
 @click.argument("name", metavar="WORKSPACE", type=WORKSPACE)
 async def show(home: Home, output: Output, name: str) -> None:
     """Show WORKSPACE: a name, an id, or a folder of it."""
-    if os.sep in name or name in (os.curdir, os.pardir):
-        [found] = (await home.get("workspaces", path=str(Path(name).absolute())))["items"]
+    if (whole := _whole(name)) != name or os.sep in name:
+        [found] = (await home.get("workspaces", path=whole))["items"]
     else:
         found = await home.get("workspaces", name)
     output.record({key: value for key, value in _row(found).items() if value}, data=found)
@@ -67,6 +67,24 @@ async def merge(home: Home, output: Output, name: str, into: str, yes: bool) -> 
     output.confirm(f"Merge the workspace {found['name']} into {into}?", yes=yes)
     left = await home.call("POST", "workspaces", found["id"], "merge", body={"into": into})
     output.result(left, f"Merged {found['name']} into {left['name']}.")
+
+
+@click.command(epilog="Example: pattern context --workspace . --format delta")
+@click.option(
+    "--workspace", "name", default=os.curdir, metavar="WORKSPACE", help="A name, an id, or a folder.  [default: .]"
+)
+@click.option("--format", "_format", type=click.Choice(["delta"]), default="delta", help="The form of the text.")
+@in_constellation
+async def context(home: Home, output: Output, name: str, _format: str) -> None:
+    """Print what is remembered of a workspace, for the prompt of another agent."""
+    found = await home.get("context", workspace=_whole(name))
+    output.result(found, found["text"])
+
+
+def _whole(name: str) -> str:
+    """Return the whole path of what is written as a path, and another name as it is."""
+    is_path = os.sep in name or name in (os.curdir, os.pardir)
+    return str(Path(name).absolute()) if is_path else name
 
 
 def _row(row: Json) -> Json:

@@ -107,7 +107,7 @@ class AwakeAccess(Access):
 
     constellation: Constellation
 
-    async def workspace(self, given: str | None, *, is_written: bool = False) -> str | None:
+    async def find_workspace(self, given: str | None, *, is_written: bool = False) -> str | None:
         """Return the id of the workspace that a request names; None for None. It is made for what `is_written` to it.
 
         Raises:

@@ -116,7 +116,7 @@ async def update(id: str, body: ArchiveEntryUpdateRequest, home: ToWriteOwned) -
     """Update an archive entry: tags, metadata, workspace, and the time for which it holds."""
     changes = body.model_dump(include=body.model_fields_set)
     if "workspace" in changes:
-        changes["workspace"] = await home.workspace(body.workspace, is_written=True)
+        changes["workspace"] = await home.find_workspace(body.workspace, is_written=True)
     return await home.constellation.archive.change(home.owner, id, changes)
 
 
@@ -127,7 +127,7 @@ async def delete(id: str, home: ToWriteOwned) -> None:  # noqa: A002 - the word 
 
 
 async def _stored(home: OwnerAccess, body: ArchiveEntryRequest, supersedes: str | None, response: Response) -> object:
-    workspace = await home.workspace(body.workspace, is_written=True)
+    workspace = await home.find_workspace(body.workspace, is_written=True)
     new = NewEntry(**body.model_dump(exclude={"force", "supersedes", "workspace"}), workspace=workspace)
     author = home.caller.author
     entry, is_new = await home.constellation.archive.add(

@@ -272,7 +272,7 @@ async def import_history(
     (200).
     """
     names = sorted({one.workspace for one in body.messages if one.workspace is not None})
-    ids = {name: await home.workspace(name, is_written=True) for name in names}
+    ids = {name: await home.find_workspace(name, is_written=True) for name in names}
     past = [PastMessage(**{**vars(one), "workspace": ids.get(one.workspace or "")}) for one in body.messages]
     author = home.caller.author
     imported = await home.constellation.imports.add(a, past, author=author, idempotency_key=idempotency_key)

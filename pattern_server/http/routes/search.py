@@ -53,7 +53,7 @@ async def find(body: SearchQueryRequest, home: ToRead) -> object:
     Return the best matches in messages, blocks, archive, files and summaries, by words and meaning. A phrase in quotes
     must occur (in a question it only raises the score), `-word` excludes a word, `word*` matches a prefix.
     """
-    workspace = await home.workspace(body.workspace)
+    workspace = await home.find_workspace(body.workspace)
     agents = None if body.agents is None else [await owner_of(home.constellation, name) for name in body.agents]
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
     given = {

@@ -61,7 +61,7 @@ async def create(body: SessionCreateRequest, home: ToChatOwned, response: Respon
     A message with its id as `session_id` is answered with what was said in it as the conversation. Memory, archive and
     search are common to all conversations of an agent.
     """
-    workspace = await home.workspace(body.workspace, is_written=True)
+    workspace = await home.find_workspace(body.workspace, is_written=True)
     session = await home.constellation.sessions.create(
         home.owner, title=body.title, origin=body.origin, workspace=workspace
     )

@@ -66,7 +66,7 @@ async def _given(home: AwakeAccess, body: TaskFields) -> dict[str, Any]:
         agent = given.pop("agent")
         given["agent_id"] = None if agent is None else (await home.constellation.roster.get(agent)).id
     if "workspace" in given:
-        given["workspace"] = await home.workspace(body.workspace, is_written=True)
+        given["workspace"] = await home.find_workspace(body.workspace, is_written=True)
     return given
 
 
@@ -89,7 +89,7 @@ async def list_all(
         statuses=status,
         parent_id=parent,
         due_before=due_before,
-        workspace=await home.workspace(workspace),
+        workspace=await home.find_workspace(workspace),
         after=paging.after,
     )
     return paging.cut(found, lambda task: task.id)

@@ -5,15 +5,23 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Query, Response
+from pydantic import BaseModel
 
+from pattern_core.delta import memory_of
 from pattern_core.workspaces import Workspace
 from pattern_db.tables.workspaces import WorkspaceAlias
 from pattern_server.http.bodies import Paged, RequestModel, answer_of, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
-router = Router(prefix="/constellations/{c}/workspaces", tags=["workspaces"])
+router = Router(prefix="/constellations/{c}", tags=["workspaces"])
 
 WORKSPACE = answer_of(Workspace, "id name roots aliases created_at updated_at", "Workspace")
+
+
+class WorkspaceContext(BaseModel):
+    """What a program shows its model of a workspace."""
+
+    text: str
 
 
 class WorkspaceRequest(RequestModel):
@@ -41,7 +49,7 @@ class WorkspaceMergeRequest(RequestModel):
     into: str
 
 
-@router.get("", response_model=page_of(WORKSPACE))
+@router.get("/workspaces", response_model=page_of(WORKSPACE))
 async def list_all(
     home: ToRead,
     paging: Paged,
@@ -54,7 +62,7 @@ async def list_all(
     return paging.cut(await workspaces.page(paging.one_more, after=paging.after), lambda workspace: workspace.name)
 
 
-@router.post("", status_code=201, response_model=WORKSPACE)
+@router.post("/workspaces", status_code=201, response_model=WORKSPACE)
 async def create(body: WorkspaceRequest, home: ToWrite, response: Response) -> Workspace:
     """Create a workspace; one that exists is returned as it is."""
     made = await home.constellation.workspaces.ensure(body.workspace, author=home.caller.author)
@@ -62,13 +70,13 @@ async def create(body: WorkspaceRequest, home: ToWrite, response: Response) -> W
     return made
 
 
-@router.get("/{workspace}", response_model=WORKSPACE)
+@router.get("/workspaces/{workspace}", response_model=WORKSPACE)
 async def get(workspace: str, home: ToRead) -> Workspace:
     """Show a workspace."""
     return await home.constellation.workspaces.find(workspace)
 
 
-@router.post("/{workspace}/roots", response_model=WORKSPACE)
+@router.post("/workspaces/{workspace}/roots", response_model=WORKSPACE)
 async def add_root(workspace: str, body: RootRequest, home: ToWrite) -> Workspace:
     """Add a folder of the server's machine to a workspace: all that lies in it belongs to the workspace."""
     workspaces = home.constellation.workspaces
@@ -76,7 +84,7 @@ async def add_root(workspace: str, body: RootRequest, home: ToWrite) -> Workspac
     return await workspaces.add_root(found.id, body.path, author=home.caller.author)
 
 
-@router.post("/{workspace}/aliases", response_model=WORKSPACE)
+@router.post("/workspaces/{workspace}/aliases", response_model=WORKSPACE)
 async def add_alias(workspace: str, body: AliasRequest, home: ToWrite) -> Workspace:
     """Add what another system calls a workspace."""
     workspaces = home.constellation.workspaces
@@ -85,9 +93,17 @@ async def add_alias(workspace: str, body: AliasRequest, home: ToWrite) -> Worksp
     return await workspaces.add_alias(found.id, alias, author=home.caller.author)
 
 
-@router.post("/{workspace}/merge", response_model=WORKSPACE)
+@router.post("/workspaces/{workspace}/merge", response_model=WORKSPACE)
 async def merge(workspace: str, body: WorkspaceMergeRequest, home: ToWrite) -> Workspace:
     """Merge a workspace into another one: everything of it belongs to that, and it is gone."""
     workspaces = home.constellation.workspaces
     old, new = await workspaces.find(workspace), await workspaces.find(body.into)
     return await workspaces.merge(old.id, new.id, author=home.caller.author)
+
+
+@router.get("/context", response_model=WorkspaceContext)
+async def context(
+    home: ToRead, workspace: Annotated[str, Query(description="A workspace: id, name or a folder.")]
+) -> object:
+    """Show what is remembered of a workspace as the block `<delta_memory>`, for a program's prompt; empty for none."""
+    return {"text": await memory_of(home.constellation, workspace)}
