@@ -183,7 +183,8 @@ class Constellation:
             after_commit=self.embeddings.wake,
         )
         self.budgets = Budgets(database=database, clock=clock, known=self._journal.budgets)
-        storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=self._journal.ids)
+        commit = self._journal.commit_work
+        self.storage = storage = Storage(database=database, commit=commit, clock=clock, ids=self._journal.ids)
         self.archive = Archive(storage)
         self.workspaces = Workspaces(storage)
         self.timers = Timers(storage)

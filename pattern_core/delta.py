@@ -10,8 +10,9 @@ Source: names, defaults and texts of Delta v1 (its `docs/ARCHITECTURE.md`, 2026-
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from types import MappingProxyType
 from typing import Any
 
@@ -35,7 +36,7 @@ EPISODE = "episode"  # the `kind` of an entry
 RECALL_LIMIT, LIST_LIMIT, LIMIT_MAX = 20, 50, 500
 SECONDS_BELOW = 10**11  # a number of milliseconds below this would be in 1973: it is seconds
 PREVIEW_UNITS = 100  # of UTF-16, of a note in a list
-NOTE_CHARS_FREE = 1_000  # that a note can grow by
+NOTE_CHARS_MIN, NOTE_CHARS_FREE = 5_000, 1_000  # that a note can have, and can grow by
 BLOCK_CHARS_MAX = 8_000  # of notes whole in `memory`; of others only the titles
 ACTIVE_MAX, KEYS_SHOWN = 20, 5  # tasks and keys in `memory`
 ANY = 0  # of a parent that was not given; None is a task without one
@@ -141,7 +142,7 @@ class Delta:
         metadata = {"kind": EPISODE, **{name: value for name, value in said.items() if value is not None}}
         new = NewEntry(content=content, tags=tuple(tags or ()), metadata=metadata, workspace=self.workspace)
         entry, _ = await self.constellation.archive.add(CONSTELLATION_OWNER, new, author=self.author, is_event=True)
-        numbers = await self._numbers(EPISODE, [entry.id])
+        numbers = await self.numbered(EPISODE, [entry.id])
         return f"Logged episode #{numbers[entry.id]}"
 
     async def recall(
@@ -169,7 +170,7 @@ class Delta:
             since=_time(since),
             session=self.session if session_only else None,
         )
-        numbers = await self._numbers(EPISODE, [row.id for row in rows])
+        numbers = await self.numbered(EPISODE, [row.id for row in rows])
         texts = await read(archival.contents, [row.id for row in rows])
         return _listed("episodes", [_episode(numbers[row.id], row, "".join(texts[row.id])) for row in rows])
 
@@ -205,9 +206,9 @@ class Delta:
         rows = [
             row
             for row in await self._tasks()
-            if (statuses is None or _status(row) in statuses)
+            if (statuses is None or status_of(row) in statuses)
             and given.get("scope", _scope(row)) == _scope(row)
-            and given.get("priority", _priority(row)) == _priority(row)
+            and given.get("priority", priority_of(row)) == priority_of(row)
             and (not wanted or wanted & {tag.casefold() for tag in row.tags or ()})
             and (parent == ANY or row.parent_task_id == parent_id)
             and (not session_only or row.session_id == self.session)
@@ -288,7 +289,7 @@ class Delta:
 
     async def _task_texts(self, rows: Sequence[Task]) -> list[str]:
         parents = [row.parent_task_id for row in rows if row.parent_task_id is not None]
-        numbers = await self._numbers("task", [*(row.id for row in rows), *parents])
+        numbers = await self.numbered("task", [*(row.id for row in rows), *parents])
         return [_task_lines(row, numbers) for row in rows]
 
     # Notes
@@ -297,17 +298,8 @@ class Delta:
         self, title: str, content: str, category: str = "general", importance: str = "normal", *, active: bool = True
     ) -> str:
         """Create a note. Raises as `MemoryStore.create`."""
-        label = f"note-{_NO_LETTER.sub('-', title.lower()).strip('-')[:60] or 'untitled'}"
         taken = {row.label for row in await self.constellation.memory.list(CONSTELLATION_OWNER)}
-        new = NewBlock(
-            label=next(one for one in (label, *(f"{label}-{n}" for n in range(2, 9_999))) if one not in taken),
-            description=f"A note on the project: {_one_line(title)}",
-            content=content,
-            block_type=BlockType.WORKING if active else BlockType.ARCHIVAL,
-            pinned=active,
-            char_limit=await self._room(content),
-            metadata=_metadata(self.workspace, title, category, importance),
-        )
+        new = new_note(self.workspace, title, content, category, importance, active=active, taken=taken)
         row = await self.constellation.memory.create(CONSTELLATION_OWNER, new, by=Attribution(author=self.author))
         return f"Created note {await self._handle('note', row.id)}:\n{_shown(await self._note(row.id))}"
 
@@ -352,7 +344,7 @@ class Delta:
             block_type = BlockType.WORKING if active else BlockType.ARCHIVAL
             settings = replace(settings, block_type=block_type, pinned=active)
         if content is not None:
-            settings = replace(settings, char_limit=max(note.row.char_limit, await self._room(content)))
+            settings = replace(settings, char_limit=max(note.row.char_limit, room_for(content)))
         await memory.set_metadata(CONSTELLATION_OWNER, label, settings, by=by)
         if content is not None:
             await memory.edit(CONSTELLATION_OWNER, label, SetText(text=content), by=by)
@@ -381,7 +373,7 @@ class Delta:
         """Return all notes, the most important first, then the newest."""
         seen = await self.constellation.memory.list(CONSTELLATION_OWNER) if self.workspace else []
         rows = [(row, said) for row in seen if (said := _note_of(row, self.workspace)) is not None]
-        numbers = await self._numbers("note", [row.id for row, _ in rows])
+        numbers = await self.numbered("note", [row.id for row, _ in rows])
         notes = [Note(numbers[row.id], row, *said) for row, said in rows]
         notes.sort(key=lambda note: note.number, reverse=True)
         return sorted(notes, key=lambda note: -IMPORTANCES.index(note.importance))
@@ -392,9 +384,6 @@ class Delta:
             if wanted in (note.number, note.row.id):
                 return note
         raise NotFound(f"Note #{wanted} not found")
-
-    async def _room(self, content: str) -> int:
-        return max(5_000, len(content) + NOTE_CHARS_FREE)
 
     # All of it
 
@@ -408,9 +397,9 @@ class Delta:
             content = note.row.content if free >= 0 else f"(delta_note_get {note.number} shows it)"
             parts.append(f"### {_one_line(note.title)}{mark} ({note.category})\n{_unmarked(content)}\n")
         rows = [row for row in await self._tasks() if _scope(row) == "project"]
-        counts = {status: sum(_status(row) == status for row in rows) for status in STATUSES}
-        active = [row for row in rows if _status(row) in ("todo", "in_progress", "blocked")][:ACTIVE_MAX]
-        numbers = await self._numbers("task", [row.id for row in active])
+        counts = {status: sum(status_of(row) == status for row in rows) for status in STATUSES}
+        active = [row for row in rows if status_of(row) in ("todo", "in_progress", "blocked")][:ACTIVE_MAX]
+        numbers = await self.numbered("task", [row.id for row in active])
         lines = [_active_line(row, numbers[row.id]) for row in active]
         keys = [kept.key.split("/", 2)[2] for kept in await self.constellation.state.kept(self.workspace)]
         episodes = await self.constellation.database.read(archival.count_events, self.workspace, EPISODE)
@@ -431,9 +420,10 @@ class Delta:
         return "\n".join(["<delta_memory>\n", *sections, "\n</delta_memory>"])
 
     async def _handle(self, kind: str, local_id: str) -> str:
-        return f"#{(await self._numbers(kind, [local_id]))[local_id]}"
+        return f"#{(await self.numbered(kind, [local_id]))[local_id]}"
 
-    async def _numbers(self, kind: str, ids: Sequence[str]) -> dict[str, int]:
+    async def numbered(self, kind: str, ids: Sequence[str]) -> dict[str, int]:
+        """Return the numbers of rows by id; a row without one gets the next."""
         database = self.constellation.database
         known = await database.read(external_refs.numbers, SYSTEM, ids)
         if missing := sorted({*ids} - {*known}):
@@ -461,6 +451,34 @@ async def memory_of(constellation: Constellation, given: str) -> str:
     return await Delta(constellation=constellation, workspace=workspace, author="").memory()
 
 
+def new_note(
+    workspace: str,
+    title: str,
+    content: str,
+    category: str,
+    importance: str,
+    *,
+    active: bool,
+    taken: Collection[str],
+) -> NewBlock:
+    """Return the block of a new note; blocks have the labels `taken`."""
+    label = f"note-{_NO_LETTER.sub('-', title.lower()).strip('-')[:60] or 'untitled'}"
+    return NewBlock(
+        label=next(one for one in chain([label], (f"{label}-{n}" for n in count(2))) if one not in taken),
+        description=f"A note on the project: {_one_line(title)}",
+        content=content,
+        block_type=BlockType.WORKING if active else BlockType.ARCHIVAL,
+        pinned=active,
+        char_limit=room_for(content),
+        metadata=_metadata(workspace, title, category, importance),
+    )
+
+
+def room_for(content: str) -> int:
+    """Return the limit of a note's block, in characters: the note may grow."""
+    return max(NOTE_CHARS_MIN, len(content) + NOTE_CHARS_FREE)
+
+
 def _metadata(workspace: str, title: str, category: str, importance: str) -> dict[str, Json]:
     return {"workspace": workspace, "note": {"title": title, "category": category, "importance": importance}}
 
@@ -473,11 +491,13 @@ def _note_of(row: BlockRow, workspace: str) -> tuple[str, str, str] | None:
     return None
 
 
-def _status(row: Task) -> str:
+def status_of(row: Task) -> str:
+    """Return the status of a task in Delta's words."""
     return next((name for name, status in STATUSES.items() if status is row.status), "todo")
 
 
-def _priority(row: Task) -> str:
+def priority_of(row: Task) -> str:
+    """Return the priority of a task in Delta's words."""
     return next(name for name, priority in PRIORITIES.items() if priority is row.priority)
 
 
@@ -488,16 +508,16 @@ def _scope(row: Task) -> str:
 def _task_lines(row: Task, numbers: Mapping[str, int]) -> str:
     tags = f" [{', '.join(row.tags)}]" if row.tags else ""
     below = f" (subtask of #{numbers[row.parent_task_id]})" if row.parent_task_id in numbers else ""
-    status, description = _status(row), f"\n  {row.description}" if row.description else ""
+    status, description = status_of(row), f"\n  {row.description}" if row.description else ""
     return (
-        f"{_ICONS[status]} #{numbers[row.id]} [{_priority(row)}] {row.title}{tags}{below}\n"
+        f"{_ICONS[status]} #{numbers[row.id]} [{priority_of(row)}] {row.title}{tags}{below}\n"
         f"  {_scope(row)} | {status} | {row.created_at[:10]}{description}"
     )
 
 
 def _active_line(row: Task, number: int) -> str:
-    priority = "" if row.priority is Priority.MEDIUM else f" [{_priority(row)}]"
-    return f"  {_ICONS[_status(row)]} #{number}{priority} {_one_line(row.title)}"
+    priority = "" if row.priority is Priority.MEDIUM else f" [{priority_of(row)}]"
+    return f"  {_ICONS[status_of(row)]} #{number}{priority} {_one_line(row.title)}"
 
 
 def _episode(number: int, row: ArchivalRow, content: str) -> str:

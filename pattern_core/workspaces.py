@@ -145,6 +145,10 @@ class Workspaces:
         except RowNotFound:
             raise NotFound(f"there is no workspace {given!r}; it is made when something is stored in it") from None
 
+    async def called(self, alias: WorkspaceAlias) -> str | None:
+        """Return the id of the workspace that another system calls so; None if it calls none so."""
+        return await self._storage.database.read(workspaces.called, alias.system, alias.alias)
+
     async def ensure(self, given: str, *, author: str) -> Workspace:
         """Return the workspace as `find` does; if there is none it is created, for whatever will be stored in it.
 

@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from pattern_db.columns import to_json
-from pattern_db.connection import Connection, fetch_all
+from pattern_db.columns import Json, to_json
+from pattern_db.connection import Connection, Table, fetch_all
+
+
+class ExternalRef(NamedTuple):
+    """What a row is called. `content_hash` (16 bytes) and `raw` are of what was imported, if it was: where it came
+    from, and the row.
+    """
+
+    system: str
+    kind: str
+    workspace: str
+    number: int
+    local_id: str
+    content_hash: bytes | None = None
+    raw: Json = None
+
+
+_REFS = Table("external_refs", ExternalRef, json=("raw",))
+add = _REFS.create
+
+
+def of_workspace(connection: Connection, system: str, workspace: str) -> list[ExternalRef]:
+    """Return what all rows of a workspace are called."""
+    return _REFS.select(connection, "WHERE system = ? AND workspace = ?", (system, workspace))
 
 
 def numbers(connection: Connection, system: str, ids: Sequence[str]) -> dict[str, int]:

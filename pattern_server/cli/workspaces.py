@@ -70,9 +70,7 @@ async def merge(home: Home, output: Output, name: str, into: str, yes: bool) -> 
 
 
 @click.command(epilog="Example: pattern context --workspace . --format delta")
-@click.option(
-    "--workspace", "name", default=os.curdir, metavar="WORKSPACE", help="A name, an id, or a folder.  [default: .]"
-)
+@click.option("--workspace", "name", default=os.curdir, metavar="WORKSPACE", help="A name, id or folder.  [default: .]")
 @click.option("--format", "_format", type=click.Choice(["delta"]), default="delta", help="The form of the text.")
 @in_constellation
 async def context(home: Home, output: Output, name: str, _format: str) -> None:
