@@ -183,10 +183,8 @@ class Constellation:
             after_commit=self.embeddings.wake,
         )
         self.budgets = Budgets(database=database, clock=clock, known=self._journal.budgets)
-        commit = self._journal.commit_work
-        self.storage = storage = Storage(database=database, commit=commit, clock=clock, ids=self._journal.ids)
+        storage = Storage(database=database, commit=self._journal.commit_work, clock=clock, ids=self._journal.ids)
         self.archive = Archive(storage)
-        self.workspaces = Workspaces(storage)
         self.timers = Timers(storage)
         self.approvals = Approvals(storage, limits, self.timers)
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
@@ -229,7 +227,8 @@ class Constellation:
 
     def _wire_coordination(self, storage: Storage) -> None:
         """Make what agents and people share, what acts by itself, and what is delivered later."""
-        self.state = SharedState(storage)
+        self.storage, self.state = storage, SharedState(storage)
+        self.workspaces = Workspaces(storage)
         self.handoffs = Handoffs(storage, self.roster.get)
         self.assignments = Assignments(storage, self.roster.get)
         self.overview = Overview(storage, self._journal, self.compaction, self.timers)

@@ -1,4 +1,4 @@
-"""Delta: a workspace's memory in the words of that coding-agent extension, whose programs know it by sixteen tools.
+"""Delta: a workspace's memory in the words of that extension of coding agents, which has sixteen tools.
 
 There is no second store. Values are shared state under `kv/<workspace>/…`, episodes are entries of the constellation's
 archive, tasks are tasks, and notes are its memory blocks. Numbers such as `#12` belong to a workspace and a kind; a
@@ -68,8 +68,8 @@ WORKFLOW = """## Workflow
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A note: a memory block of the constellation, whose metadata has what Delta says of it."""
+class DeltaNote:
+    """A note: a memory block of the constellation. Its metadata has what Delta says of it."""
 
     number: int
     row: BlockRow
@@ -369,16 +369,16 @@ class Delta:
         note = await self._note(number)
         return note.text("", f"\n{note.row.content}")
 
-    async def notes(self) -> list[Note]:
+    async def notes(self) -> list[DeltaNote]:
         """Return all notes, the most important first, then the newest."""
         seen = await self.constellation.memory.list(CONSTELLATION_OWNER) if self.workspace else []
         rows = [(row, said) for row in seen if (said := _note_of(row, self.workspace)) is not None]
         numbers = await self.numbered("note", [row.id for row, _ in rows])
-        notes = [Note(numbers[row.id], row, *said) for row, said in rows]
+        notes = [DeltaNote(numbers[row.id], row, *said) for row, said in rows]
         notes.sort(key=lambda note: note.number, reverse=True)
         return sorted(notes, key=lambda note: -IMPORTANCES.index(note.importance))
 
-    async def _note(self, wanted: int | str) -> Note:
+    async def _note(self, wanted: int | str) -> DeltaNote:
         """Return the note with this number, or of the block with this id."""
         for note in await self.notes():
             if wanted in (note.number, note.row.id):
@@ -486,8 +486,8 @@ def _metadata(workspace: str, title: str, category: str, importance: str) -> dic
 def _note_of(row: BlockRow, workspace: str) -> tuple[str, str, str] | None:
     """Return title, category and importance of a block that is a note of the workspace."""
     match row.metadata:
-        case {"workspace": str(whose), "note": {"title": str(title), "category": str(category), "importance": found}}:
-            return (title, category, found if found in IMPORTANCES else "normal") if whose == workspace else None
+        case {"workspace": str(own), "note": {"title": str(title), "category": str(category), "importance": found}}:
+            return (title, category, found if found in IMPORTANCES else "normal") if own == workspace else None
     return None
 
 
@@ -507,7 +507,8 @@ def _scope(row: Task) -> str:
 
 def _task_lines(row: Task, numbers: Mapping[str, int]) -> str:
     tags = f" [{', '.join(row.tags)}]" if row.tags else ""
-    below = f" (subtask of #{numbers[row.parent_task_id]})" if row.parent_task_id in numbers else ""
+    parent = numbers.get(row.parent_task_id or "")
+    below = "" if parent is None else f" (subtask of #{parent})"
     status, description = status_of(row), f"\n  {row.description}" if row.description else ""
     return (
         f"{_ICONS[status]} #{numbers[row.id]} [{priority_of(row)}] {row.title}{tags}{below}\n"
@@ -527,7 +528,7 @@ def _episode(number: int, row: ArchivalRow, content: str) -> str:
     return f"#{number} {row.created_at}{tags}{context}\n  {content}"
 
 
-def _shown(note: Note) -> str:
+def _shown(note: DeltaNote) -> str:
     """Return a note as lists show it."""
     units = note.row.content.encode("utf-16-le", "surrogatepass")
     is_long = len(units) > 2 * PREVIEW_UNITS

@@ -2,7 +2,7 @@
 
 An import is one transaction. What was imported before is known by the file's source, table and number: if it is the
 same nothing happens, if it differs it is listed, and nothing is overwritten. What a row had that ours cannot hold is
-kept beside it, so a row that nobody changed is exported as it came.
+kept with its number, so a row that was not changed here is exported as it came.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from pattern_core.archive.entries import NewEntry, Terms
 from pattern_core.archive.entries import store as store_entry
-from pattern_core.delta import EPISODE, PRIORITIES, STATUSES, SYSTEM, Delta, Note, new_note, priority_of, status_of
+from pattern_core.delta import EPISODE, PRIORITIES, STATUSES, SYSTEM, Delta, DeltaNote, new_note, priority_of, status_of
 from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.memory.block import Attribution
 from pattern_core.tasks import Task
@@ -195,7 +195,7 @@ def task_of(row: Row, task_id: str, parent: str | None, delta: Delta) -> Task:
 
 
 def _add_tasks(job: _Import, rows: Sequence[Row]) -> None:
-    """Add tasks, each behind its parent. One whose parents form a circle, or that lies too deep, gets none."""
+    """Add tasks, each behind its parent. One that lies too deep, or within itself, gets none."""
     above = {row.get("id"): row.get("parent_id") for row in rows}
 
     def depth(number: object) -> int:
@@ -336,7 +336,7 @@ def _task_row(task: Task, numbers: Mapping[str, int], ref: ExternalRef, delta: D
     return {**now, **kept, "id": ref.number, "parent_id": now["parent_id"]}
 
 
-def _note_row(note: Note, ref: ExternalRef) -> Row:
+def _note_row(note: DeltaNote, ref: ExternalRef) -> Row:
     block, came = note.row, _came(ref) or {}
     is_untouched = block.updated_at == block.created_at
     return {
@@ -367,14 +367,14 @@ def _digest(table: str, row: Row) -> bytes:
 def _text(row: Row, name: str) -> str:
     value = row.get(name)
     if not isinstance(value, str):
-        raise InvalidInput(f"{name} is no text")
+        raise InvalidInput(f"{name} is not a text")
     return value
 
 
 def _number(row: Row, name: str) -> int:
     value = row.get(name)
     if not isinstance(value, int):
-        raise InvalidInput(f"{name} is no time in milliseconds")
+        raise InvalidInput(f"{name} is not a time in milliseconds")
     try:
         iso(value)
     except OverflowError:

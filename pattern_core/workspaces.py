@@ -25,19 +25,19 @@ from pattern_core.untrusted import check_plain
 from pattern_db.connection import Connection
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import workspaces
-from pattern_db.tables.workspaces import WorkspaceAlias, WorkspaceRoot, WorkspaceRow
 
 WORKSPACES_MAX = 1_000  # of one constellation
 NAMED_MAX = 200  # roots of one workspace, and aliases
 NAME_CHARS_MAX = 500
 PATH_CHARS_MAX = 4_096
 GIT_FILE_BYTES_MAX = 8_192  # of `.git`, `commondir` and `HEAD`
-GIT = "git"  # the system whose aliases are common directories
+GIT = "git"  # its aliases are common directories
 CHANGED = "workspace.changed"
 
 T = TypeVar("T")
 
-Workspace = WorkspaceRow
+Workspace = workspaces.WorkspaceRow
+WorkspaceAlias, WorkspaceRoot = workspaces.WorkspaceAlias, workspaces.WorkspaceRoot
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def _version(connection: Connection, path: Path) -> str:
         return "v3" if "last_accessed" in kv else "v2"
     if names and {*names} <= {"tasks", "schema_version"}:
         return "epsilon"
-    raise BackupInvalid(f"{path} is no file of Delta: its tables are {', '.join(names) or 'none'}")
+    raise BackupInvalid(f"{path} is not a file of Delta: its tables are {', '.join(names) or 'none'}")
 
 
 def _rows(connection: Connection, table: str) -> list[Row]:
@@ -143,7 +143,7 @@ def _rows(connection: Connection, table: str) -> list[Row]:
 
 
 def _json_value(value: Value) -> Value:
-    """Return a cell; None for one that is no JSON value: bytes, infinity."""
+    """Return a cell; None for one that JSON cannot hold: bytes, infinity."""
     return None if isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value)) else value
 
 

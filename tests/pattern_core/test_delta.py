@@ -9,12 +9,23 @@ from dataclasses import replace
 
 import pytest
 
-from pattern_core.delta import BLOCK_CHARS_MAX, LIMIT_MAX, STATUSES, Delta
+from pattern_core.delta import (
+    BLOCK_CHARS_MAX,
+    LIMIT_MAX,
+    PRIORITIES,
+    STATUSES,
+    Delta,
+    memory_of,
+    new_note,
+    priority_of,
+    status_of,
+)
 from pattern_core.errors import InvalidInput, NotFound, PatternError
 from pattern_core.search import SearchRequest
+from pattern_core.tasks import Task
 from pattern_core.testing import StoppedClock
 from pattern_db.connection import fetch_all
-from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
+from pattern_db.enums import CONSTELLATION_OWNER, SearchKind, TaskStatus
 from tests.support import START, USER, running
 
 DAY = START[:10]
@@ -233,9 +244,22 @@ async def test_what_delta_stores_is_what_everyone_has() -> None:
         assert (block.label, block.pinned) == ("note-till", True)
 
 
+def test_words_of_delta_and_ours() -> None:
+    for status in TaskStatus:
+        assert STATUSES[status_of(Task("t", "t", START, START, status=status))] in (status, TaskStatus.PENDING)
+    for name, priority in PRIORITIES.items():
+        assert priority_of(Task("t", "t", START, START, priority=priority)) == name
+    titles = ("Über alles!", "über alles", "", "x" * 200)
+    labels: list[str] = []
+    for title in titles:
+        labels.append(new_note("ws", title, "", "general", "low", active=True, taken=labels).label)
+    assert labels == ["note-ber-alles", "note-ber-alles-2", "note-untitled", f"note-{'x' * 60}"]
+
+
 async def test_the_block_is_a_bounded_map() -> None:
     async with memory() as delta:
-        empty = await delta.memory()
+        assert await memory_of(delta.constellation, "nowhere") == await delta.memory()
+        empty = await memory_of(delta.constellation, delta.workspace)
         assert empty.startswith(
             "<delta_memory>\n\n## Memory Stats\nKey-value entries: 0\nEpisodic memory entries: 0\n\n"
         )

@@ -24,23 +24,23 @@ from tests.pattern_core.test_delta import memory
 SESSION = "1795294271726-lrse60"
 T = 1795294271726
 # The rows of the original's dump: `[]` against no tags, a child with another scope, an archived note.
+ROWS: dict[str, list[tuple[Any, ...]]] = {
+    "kv": [("build.cmd", "make all", T, T + 1_000)],
+    "episodes": [
+        (1, "Chose React", "architecture", '["decision"]', T, SESSION),
+        (2, "Tests are slow – 90 s", None, None, T + 5, SESSION),
+    ],
+    "tasks": [
+        (1, "Parent", "with text", "in_progress", "critical", "project", "[]", None, T, T + 9, None, None),
+        (2, "Child", None, "done", "low", "session", None, 1, T, T + 20, T + 20, SESSION),
+    ],
+    "project_notes": [
+        (1, "Style", "Use tabs", "convention", "normal", 1, T, T),
+        (2, "Old", "gone", "issue", "critical", 0, T, T + 1),
+    ],
+}
 GOLDEN: dict[str, list[dict[str, Any]]] = {
-    table: [dict(zip(COLUMNS[table], row, strict=True)) for row in rows]
-    for table, rows in {
-        "kv": [("build.cmd", "make all", T, T + 1_000)],
-        "episodes": [
-            (1, "Chose React", "architecture", '["decision"]', T, SESSION),
-            (2, "Tests are slow – 90 s", None, None, T + 5, SESSION),
-        ],
-        "tasks": [
-            (1, "Parent", "with text", "in_progress", "critical", "project", "[]", None, T, T + 9, None, None),
-            (2, "Child", None, "done", "low", "session", None, 1, T, T + 20, T + 20, SESSION),
-        ],
-        "project_notes": [
-            (1, "Style", "Use tabs", "convention", "normal", 1, T, T),
-            (2, "Old", "gone", "issue", "critical", 0, T, T + 1),
-        ],
-    }.items()
+    table: [dict(zip(COLUMNS[table], row, strict=True)) for row in rows] for table, rows in ROWS.items()
 }
 DIGEST = "3f512b54090040d282f45d92ddc0af6f5f571adc37b2575f74936cb9cc935f10"
 
@@ -189,10 +189,10 @@ async def test_what_cannot_be_stored_is_listed_and_the_rest_arrives() -> None:
         done = await import_delta(delta, rows, source="x", version="v1")
         assert dict(done.added) == {"episodes": 1, "tasks": 2}
         assert done.skipped == [
-            "kv: key is no text",
+            "kv: key is not a text",
             "episodes #1: timestamp is outside the years 1 to 9999",
             "tasks: a row has no number",
-            "project_notes #1: content is no text",
+            "project_notes #1: content is not a text",
         ]
         task = (await export_delta(delta))["tasks"][0]
         assert [task[name] for name in ("status", "tags", "title")] == ["lost", "not json", ""], "as it came"

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pattern_core.delta import SYSTEM, Delta
 from pattern_core.delta_files import LISTED_MAX, as_memories, export_delta, import_delta
 from pattern_core.errors import NotFound
-from pattern_db.tables.workspaces import WorkspaceAlias
+from pattern_core.workspaces import WorkspaceAlias
 from pattern_server.http.bodies import RequestModel
 from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite
 
@@ -75,7 +75,7 @@ async def import_rows(body: DeltaImportRequest, home: ToWrite) -> object:
 async def export_rows(
     home: ToRead,
     workspace: Annotated[str, Query(description="A workspace: id, name or a folder.")],
-    version: Annotated[Literal["v1", "v4"], Query(description="Whose tables: those of v1, or of v4.")] = "v1",
+    version: Annotated[Literal["v1", "v4"], Query(description="The tables of v1, or of v4.")] = "v1",
 ) -> object:
     """Export a workspace as rows of Delta's tables; those of v4 have no tasks."""
     found = await home.constellation.workspaces.find(workspace)

@@ -8,8 +8,7 @@ from fastapi import Query, Response
 from pydantic import BaseModel
 
 from pattern_core.delta import memory_of
-from pattern_core.workspaces import Workspace
-from pattern_db.tables.workspaces import WorkspaceAlias
+from pattern_core.workspaces import Workspace, WorkspaceAlias
 from pattern_server.http.bodies import Paged, RequestModel, answer_of, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
