@@ -37,7 +37,8 @@ CHANGED = "workspace.changed"
 T = TypeVar("T")
 
 Workspace = workspaces.WorkspaceRow
-WorkspaceAlias, WorkspaceRoot = workspaces.WorkspaceAlias, workspaces.WorkspaceRoot
+WorkspaceAlias = workspaces.WorkspaceAlias
+WorkspaceRoot = workspaces.WorkspaceRoot
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,10 @@ def test_roots_and_aliases_belong_to_one(db: Connection) -> None:
     assert workspaces.longest_root(db, ["/srv/shop", "/srv", "/"]) == WorkspaceRoot("/srv/shop", "ws_shop")
     assert workspaces.longest_root(db, ["/"]) is None
     assert [workspaces.called(db, "delta", name) for name in ("srv_shop", "x")] == ["ws_shop", None]
-    for add, given in ((workspaces.add_root, "/srv"), (workspaces.add_alias, DELTA)):
-        with pytest.raises(RowConflict, match="ws_shop"):
-            add(db, "ws_garden", given)  # type: ignore[operator]  # each with its own
+    with pytest.raises(RowConflict, match="ws_shop"):
+        workspaces.add_root(db, "ws_garden", "/srv")
+    with pytest.raises(RowConflict, match="ws_shop"):
+        workspaces.add_alias(db, "ws_garden", DELTA)
     with pytest.raises(apsw.ConstraintError):
         workspaces.create(db, WorkspaceRow("ws_2", "shop", NOW, NOW))
     assert [row.name for row in workspaces.page(db, 5, after="garden")] == ["shop"]
