@@ -68,6 +68,7 @@ from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.views import TurnView, view_turn
 from pattern_core.web.web import Web
 from pattern_core.webhooks import Webhooks
+from pattern_core.workspaces import Workspaces
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, TurnStatus
@@ -226,7 +227,8 @@ class Constellation:
 
     def _wire_coordination(self, storage: Storage) -> None:
         """Make what agents and people share, what acts by itself, and what is delivered later."""
-        self.state = SharedState(storage)
+        self.storage, self.state = storage, SharedState(storage)
+        self.workspaces = Workspaces(storage)
         self.handoffs = Handoffs(storage, self.roster.get)
         self.assignments = Assignments(storage, self.roster.get)
         self.overview = Overview(storage, self._journal, self.compaction, self.timers)

@@ -64,14 +64,15 @@ class Sessions:
         *,
         title: str | None = None,
         origin: str | None = None,
+        workspace: str | None = None,
     ) -> Session:
-        """Create a session; `origin` names the front end.
+        """Create a session; `origin` names the front end, `workspace` is the id of the one that it is about.
 
         Raises:
             InvalidInput: the title or the origin is invalid, or there are too many sessions.
             NotFound: there is no such agent or group.
         """
-        return await self._store(owner_id, self.new(title, origin))
+        return await self._store(owner_id, replace(self.new(title, origin), workspace=workspace))
 
     def new(self, title: str | None, origin: str | None, *, beginning: bytes | None = None) -> Session:
         """Return a session that can be created with its first message; `beginning` is a digest (16 bytes, of the owner
@@ -95,7 +96,7 @@ class Sessions:
         if parent.agent_id is None:
             raise InvalidInput("sessions of groups cannot be forked; create a new one")
         position = await self._storage.database.read(_position, parent, message_id)
-        fork = replace(self.new(title or parent.title, parent.origin), parent_id=parent.id)
+        fork = replace(self.new(title or parent.title, parent.origin), parent_id=parent.id, workspace=parent.workspace)
         return await self._store(owner_id, fork, begins_as=(parent, position))
 
     async def update(self, owner_id: str, session_id: str, changes: Mapping[str, Value]) -> Session:

@@ -70,7 +70,8 @@ class Tasks:
     async def create(
         self, titles: Sequence[str], given: Mapping[str, Any], *, author: str, work: UnitOfWork | None = None
     ) -> list[Task]:
-        """Create a task for each title, all with the given fields; below a task they are by default its agent's.
+        """Create a task for each title, all with the given fields; below a task they have by default its agent and
+        workspace.
 
         Raises:
             InvalidInput: a field is invalid.
@@ -80,8 +81,9 @@ class Tasks:
         if not 1 <= len(titles) <= CREATED_MAX:
             raise InvalidInput(f"one call creates 1 to {CREATED_MAX} tasks; give as many titles")
         now, fields = self._storage.now(), dict(given)
-        if (parent_id := fields.get("parent_task_id")) is not None and "agent_id" not in fields:
-            fields["agent_id"] = (await self.get(parent_id)).agent_id
+        if (parent_id := fields.get("parent_task_id")) is not None:
+            parent = await self.get(parent_id)
+            fields = {"agent_id": parent.agent_id, "workspace": parent.workspace, **fields}
         made = []
         for title in titles:
             task = Task(self._storage.ids.new("task"), title, created_at=now, updated_at=now)

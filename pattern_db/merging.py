@@ -49,6 +49,7 @@ _NAMED = (
     _Named("folders", "folder"),
     _Named("data_sources", "source"),
     _Named("schedule", "schedule"),
+    _Named("workspaces", "workspace"),
     _Named("coordination_state", "shared value", key="key", name="key", content="value"),
     _Named(
         "memory_blocks", "memory block", "id", "label", "agent_id", "coalesce(content_preview, '')", "is_active = 1"

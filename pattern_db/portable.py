@@ -32,6 +32,13 @@ _BLOCK = f"block_id IN (SELECT id FROM memory_blocks WHERE {_OWN})"
 _EITHER = f"({_OWN} OR group_id IN (SELECT id FROM temp.scope))"
 _FOLDERS = f"SELECT folder_id FROM folder_attachments WHERE {_OWN}"
 _EVENTS = f"event_id IN (SELECT id FROM events WHERE {_OWN})"
+_WORKSPACES = " UNION ALL ".join(
+    f"SELECT workspace FROM {table} WHERE {whose}"
+    for table, whose in {
+        **dict.fromkeys(("messages", "archival_entries", "memory_blocks", "tasks"), _OWN),
+        "sessions": _EITHER,
+    }.items()
+)
 _TIMES = ("created_at", "updated_at", "timestamp")  # columns with times that are never in the future
 _WHOLE = ""  # only with the whole constellation
 
@@ -56,6 +63,9 @@ TRAVELS: Mapping[str, str] = {
     "notable_events": _WHOLE,
     "sessions": _EITHER,
     "session_message": f"session_id IN (SELECT id FROM sessions WHERE {_EITHER})",
+    "workspaces": f"id IN ({_WORKSPACES})",
+    "workspace_aliases": f"workspace_id IN ({_WORKSPACES})",
+    "external_refs": _WHOLE,
     "folders": f"id IN ({_FOLDERS})",
     "folder_attachments": _OWN,
     "folder_files": f"folder_id IN ({_FOLDERS})",
@@ -98,6 +108,7 @@ STAYS: Mapping[str, str] = {
     "consent_grant": "consent is given to one server",
     "timer": "derived: it is set again when what it belongs to is resumed",
     "outbox": "deliveries of one server; a copy would send them twice",
+    "workspace_roots": "folders of one machine, in which its agents may work",
     "webhook": "it has a secret, and a copy would deliver everything twice",
     "meta": "the identity of one file",
     "schema_migrations": "the new file has its own",

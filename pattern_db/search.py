@@ -38,8 +38,8 @@ class Filters:
     included. `roles`, `sessions` and `before` (a position, excluded) apply to messages; with `sessions` only messages
     are found. `shown_from` leaves out what a prompt shows: the messages of its session `shown_session` (None: of the
     main conversation) from a position on. `since` (included), `until` (excluded) and `now` are column times. `tags`:
-    at least one of them; a file has its folder's name. `workspace` is the row's tag. Superseded entries (no longer
-    valid at `now`) are left out unless requested.
+    at least one of them; a file has its folder's name. `workspace` is the id of the row's. Superseded entries (no
+    longer valid at `now`) are left out unless requested.
     """
 
     agents: Sequence[str] | None = None
@@ -152,7 +152,7 @@ _PLACES = {
             "since": "b.updated_at >= :since",
             "until": "b.updated_at < :until",
             "tags": f"EXISTS (SELECT 1 FROM json_each(b.metadata, '$.tags') WHERE value IN {_TAGS})",
-            "workspace": "b.metadata ->> '$.workspace' = :workspace",
+            "workspace": "b.workspace = :workspace",
         },
     ),
     SearchKind.ARCHIVAL: _Place(
@@ -228,6 +228,7 @@ _PLACES = {
             "since": "t.updated_at >= :since",
             "until": "t.updated_at < :until",
             "tags": f"EXISTS (SELECT 1 FROM json_each(t.tags) WHERE value IN {_TAGS})",
+            "workspace": "t.workspace = :workspace",
         },
     ),
 }

@@ -32,7 +32,6 @@ from pattern_db.tables.archival import ArchivalRow
 CHANGED = "archive.changed"
 PAGE_CHARS_MAX = 1_000_000  # of all texts of one page; the first entry is shown whatever its length
 TAGS_MAX, TAG_CHARS_MAX = 32, 100
-WORKSPACE_CHARS_MAX = 500
 DETAILS_CHARS_MAX = 20_000  # of metadata and of source, as JSON
 CANDIDATES_MAX = 10  # entries that a new one is compared with
 VERSIONS_MAX = 1_000
@@ -49,7 +48,7 @@ class SimilarEntry(Conflict):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntry:
     """An entry to store. Times are RFC 3339 with an offset; `source` is an object with links to its origin, such as
-    `{"message": "msg_…", "file": "notes/a.md", "url": "https://…"}`.
+    `{"message": "msg_…", "file": "notes/a.md", "url": "https://…"}`, `workspace` the id of one.
     """
 
     content: str
@@ -78,11 +77,14 @@ _AS_STORED = {field.name for field in fields(ArchiveEntry)} - {"content", "tags"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How to store: the time, the entry to supersede, and whether to store in spite of a similar entry."""
+    """How to store: the time, the entry to supersede, and whether to store in spite of a similar entry. An event is
+    stored whatever there is: what happened twice is there twice.
+    """
 
     now: str
     supersedes: str | None = None
     force: bool = False
+    is_event: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +126,6 @@ def checked_fields(fields: Mapping[str, Json]) -> dict[str, Json]:
         cleaned["tags"] = tags
     if "metadata" in cleaned:
         _check_details("metadata", cleaned["metadata"])
-    if cleaned.get("workspace") is not None and not 1 <= len(_storable(cleaned["workspace"])) <= WORKSPACE_CHARS_MAX:
-        raise InvalidInput(f"a workspace has 1 to {WORKSPACE_CHARS_MAX} characters")
     for name in ("valid_from", "valid_to"):
         if name in cleaned:
             cleaned[name] = column_time(cleaned[name], name)
@@ -203,6 +203,8 @@ def foresee(connection: Connection, owner: str, new: NewEntry, entry_id: str, te
 
 def _twin(connection: Connection, owner: str, new: NewEntry, terms: Terms, old: str | None) -> str | None:
     """Return the id of the owner's valid entry with the same text; None without one or a similar one but `old`."""
+    if terms.is_event:
+        return None
     same = archival.same(connection, owner, content_hash(new.content), terms.now)
     if same is not None:
         return same.id
@@ -283,10 +285,17 @@ class Archive:
         self._storage = storage
 
     async def add(
-        self, owner: str, new: NewEntry, *, author: str, supersedes: str | None = None, force: bool = False
+        self,
+        owner: str,
+        new: NewEntry,
+        *,
+        author: str,
+        supersedes: str | None = None,
+        force: bool = False,
+        is_event: bool = False,
     ) -> tuple[ArchiveEntry, bool]:
         """Store an entry, which replaces the one that it `supersedes`. Return it, and whether it is new or already
-        existed with exactly this text.
+        existed with exactly this text, which does not count for an event.
 
         Raises:
             InvalidInput: it is empty, too long, malformed, or has the text of the entry to supersede.
@@ -298,7 +307,7 @@ class Archive:
         new = checked(new)
         new = replace(new, source={**(new.source or {}), "author": author})
         entry_id = self._storage.ids.new("arch")
-        terms = Terms(now=self._storage.now(), supersedes=supersedes, force=force)
+        terms = Terms(now=self._storage.now(), supersedes=supersedes, force=force, is_event=is_event)
         added: list[tuple[ArchiveEntry, bool]] = []
 
         def change(connection: Connection) -> list[Event]:

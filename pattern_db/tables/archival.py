@@ -93,6 +93,42 @@ def list_for_agent(
     )
 
 
+def events(
+    connection: Connection,
+    workspace: str,
+    kind: str,
+    limit: int,
+    *,
+    words: str | None = None,
+    tags: Sequence[str] | None = None,
+    since: str | None = None,
+    session: str | None = None,
+) -> list[ArchivalRow]:
+    """Return the newest `limit` entries (first chunks) of a workspace with this `kind` in their metadata, newest first.
+
+    Only those with `words` anywhere in their text and one of the `tags`, both whatever the case of ASCII letters,
+    stored at `since` or later, with this `session` in their metadata.
+    """
+    return _ENTRIES.select(
+        connection,
+        "WHERE workspace = ?1 AND parent_entry_id IS NULL AND metadata ->> '$.kind' = ?2"
+        " AND (?4 IS NULL OR id IN (SELECT coalesce(parent_entry_id, id) FROM archival_entries WHERE workspace = ?1"
+        " AND instr(lower(content), lower(?4))))"
+        " AND (?5 IS NULL OR EXISTS (SELECT 1 FROM json_each(tags) AS has JOIN json_each(?5) AS wanted"
+        " ON lower(has.value) = lower(wanted.value)))"
+        " AND (?6 IS NULL OR created_at >= ?6) AND (?7 IS NULL OR metadata ->> '$.session' = ?7)"
+        " ORDER BY created_at DESC, row DESC LIMIT ?3",
+        (workspace, kind, limit, words, None if tags is None else to_json(list(tags)), since, session),
+    )
+
+
+def count_events(connection: Connection, workspace: str, kind: str) -> int:
+    """Return how many entries of a workspace have this `kind` in their metadata."""
+    return _ENTRIES.count(
+        connection, "WHERE workspace = ? AND parent_entry_id IS NULL AND metadata ->> '$.kind' = ?", (workspace, kind)
+    )
+
+
 def count_rows(connection: Connection, agent_id: str) -> int:
     """Return the number of rows of the agent's archive, with all chunks; reads only the index."""
     return _ENTRIES.count(connection, "WHERE agent_id = ?", (agent_id,))

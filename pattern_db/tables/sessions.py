@@ -35,6 +35,7 @@ class SessionRow:
     parent_id: str | None = None
     summary_id: str | None = None
     beginning: bytes | None = None
+    workspace: str | None = None
     said_at: str | None = None
 
 
@@ -51,10 +52,10 @@ def create(connection: Connection, owner_id: str, row: SessionRow) -> None:
         apsw.ConstraintError: its parent is gone (translated to `RowConflict`).
     """
     connection.execute(
-        "INSERT INTO sessions (id, title, origin, parent_id, created_at, updated_at, beginning, agent_id,"
-        " group_id) SELECT ?1, ?2, ?3, ?4, ?5, ?5, ?7, * FROM (SELECT id, NULL FROM agents WHERE id = ?6"
+        "INSERT INTO sessions (id, title, origin, parent_id, created_at, updated_at, beginning, workspace, agent_id,"
+        " group_id) SELECT ?1, ?2, ?3, ?4, ?5, ?5, ?7, ?8, * FROM (SELECT id, NULL FROM agents WHERE id = ?6"
         " UNION ALL SELECT NULL, id FROM agent_groups WHERE id = ?6)",
-        (row.id, row.title, row.origin, row.parent_id, row.created_at, owner_id, row.beginning),
+        (row.id, row.title, row.origin, row.parent_id, row.created_at, owner_id, row.beginning, row.workspace),
     )
     if connection.changes() != 1:
         raise RowNotFound(f"there is no agent or group {owner_id}")

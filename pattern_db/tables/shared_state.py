@@ -20,10 +20,22 @@ class SharedValue:
     version: int
     updated_at: str
     updated_by: str | None
+    created_at: str | None = None
 
 
 _VALUES = Table("coordination_state", SharedValue, "key {}", key="key", json=("value",))
-count = _VALUES.count
+NAMED = "kv/"  # how the keys of programs that keep values for a workspace begin: kv/<workspace>/<key>
+
+
+def count(connection: Connection, *, named: bool = False) -> int:
+    """Return how many keys there are, those of programs (`named`) or the others."""
+    return _VALUES.count(connection, f"WHERE key GLOB '{NAMED}*' = ?", (named,))
+
+
+def in_workspace(connection: Connection, workspace: str) -> list[SharedValue]:
+    """Return the values of a workspace, the newest change first."""
+    where = "WHERE key GLOB ? ORDER BY updated_at DESC, key"
+    return _VALUES.select(connection, where, (f"{NAMED}{workspace}/*",))
 
 
 def find(connection: Connection, key: str) -> SharedValue | None:

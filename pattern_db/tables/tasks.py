@@ -28,7 +28,7 @@ class TaskRow:
     """Something to do. `agent_id` None is the whole constellation's.
 
     At `scheduled_at` its agent is started with it, `started_at` says when that happened. `changed_by` is the author of
-    the newest change.
+    the newest change. `session_id` is that of a program, if the task is only for that.
     """
 
     id: str
@@ -50,6 +50,8 @@ class TaskRow:
     estimated_minutes: int | None = None
     actual_minutes: int | None = None
     notes: str | None = None
+    workspace: str | None = None
+    session_id: str | None = None
 
 
 _TASKS = Table(
@@ -175,12 +177,13 @@ def page(
     statuses: Sequence[TaskStatus] | None = None,
     parent_id: str | None = None,
     due_before: str | None = None,
+    workspace: str | None = None,
     after: str | None = None,
 ) -> list[TaskRow]:
     """Return the first tasks: the most urgent first, then by due time, then in the order in which they were created.
 
     Only those of the owners (agents, or `_constellation_`), with these statuses, directly below a task, due before a
-    time, and behind the task `after`.
+    time, of a workspace, and behind the task `after`.
 
     Raises:
         RowNotFound: there is no task `after`.
@@ -192,8 +195,9 @@ def page(
         f"WHERE (?1 IS NULL OR {_OWNER} IN (SELECT value FROM json_each(?1)))"
         " AND (?2 IS NULL OR status IN (SELECT value FROM json_each(?2)))"
         " AND (?3 IS NULL OR parent_task_id = ?3) AND (?4 IS NULL OR due_at < ?4)"
-        f" AND (?5 IS NULL OR ({_RANK}) > (SELECT {_RANK} FROM tasks WHERE id = ?5)) ORDER BY {_RANK} LIMIT ?6",
-        (_array(owners), _array(statuses), parent_id, due_before, after, limit),
+        f" AND (?5 IS NULL OR ({_RANK}) > (SELECT {_RANK} FROM tasks WHERE id = ?5))"
+        f" AND (?7 IS NULL OR workspace = ?7) ORDER BY {_RANK} LIMIT ?6",
+        (_array(owners), _array(statuses), parent_id, due_before, after, limit, workspace),
     )
 
 

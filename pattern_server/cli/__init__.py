@@ -50,6 +50,8 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "overview": Entry("pattern_server.cli.overview", "What agents did and decided, by agent, day and week."),
         "rule": Entry("pattern_server.cli.rules", "Rules that limit or order tool calls: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
+        "workspace": Entry("pattern_server.cli.workspaces", "Projects that rows belong to: list, show, add-root …"),
+        "context": Entry("pattern_server.cli.workspaces", "Print what is remembered of a project, for other agents."),
         "session": Entry("pattern_server.cli.sessions", "Other conversations with an agent: create, list, fork …"),
         "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),
         "inbox": Entry("pattern_server.cli.inbox", "Messages that could not be delivered: list, retry, discard."),

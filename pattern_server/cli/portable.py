@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import click
 import trio
@@ -16,22 +16,26 @@ import trio
 from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import Conflict
-from pattern_db import files
-from pattern_server.cli.client import Api
+from pattern_db import delta_files, files
+from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, creating, in_constellation, json_of, local
+from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
 LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
-WHOLE = "constellation"
+WHOLE, DELTA = "constellation", "delta"
+BRANCHED, NO_GIT = ("v1", "v2"), "no-git"  # versions of Delta with a file for each branch; the name of none
 
 car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 
 
 @click.command(epilog="Example: pattern export agent --name ada -o ada.car")
-@click.argument("kind", type=click.Choice(get_args(portable.Kind)))
+@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA]))
 @click.option("--name", metavar="NAME", help="The agent, group or constellation.  [default: the only constellation]")
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Of KIND delta: the project.")
+@click.option("--format", "form", type=click.Choice(["v1", "v4"]), default="v1", help="Of KIND delta.  [default: v1]")
 @click.option(
     "-o", "--output", "target", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file."
 )
@@ -39,15 +43,27 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @in_constellation
 async def export(
-    home: Home, output: Output, kind: str, name: str | None, target: Path, version: str, overwrite: bool
-) -> None:
+    home: Home,
+    output: Output,
+    kind: str,
+    name: str | None,
+    workspace: str | None,
+    form: Literal["v1", "v4"],
+    target: Path,
+    version: str,
+    overwrite: bool,
+) -> ExitCode:
     """Write an archive of an agent, of a group with its members, or of a constellation: KIND says which.
+
+    KIND delta writes a workspace as a database that Delta's programs open; v4 has no tasks.
 
     Messages, memory with its history, archive, files, tasks, schedules and use travel. Keys, tokens, consent and what
     turns did step by step stay here.
     """
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
+    if kind == DELTA:
+        return await _export_delta(home, output, workspace, form, target)
     if kind == WHOLE:
         name = None  # it is `home`'s
     elif name is None:
@@ -68,6 +84,24 @@ async def export(
     for column, count in manifest["cut"].items():
         what = "Rows of" if version == "3" else "References to what is not exported, in"
         output.say(f"  {what} {column} that are left out: {count}.")
+    return None
+
+
+async def _export_delta(
+    home: Home, output: Output, workspace: str | None, form: Literal["v1", "v4"], target: Path
+) -> ExitCode:
+    if workspace is None:
+        raise click.UsageError("No workspace was named. Use --workspace NAME.")
+    tables = (await home.get("delta", "export", workspace=workspace, version=form))["tables"]
+    with files.temporary(target) as beside:
+        await trio.to_thread.run_sync(delta_files.write, beside, form, tables)
+        files.replace(beside, target)
+    counts = {table: len(rows) for table, rows in tables.items()}
+    output.result({"file": str(target), "rows": counts}, f"Exported {workspace} to {target} ({_numbers(counts)}).")
+    left = len(await home.pages("tasks", workspace=workspace)) if form == "v4" else 0
+    if left:
+        output.note(f"Delta v4 has no tasks: {left} were left out.")
+    return SKIPPED if left else DONE
 
 
 @click.command()
@@ -138,6 +172,36 @@ async def log(home: Home, output: Output) -> None:
             output.say(line)
 
 
+@import_.add("delta", "~/.local/share/pi-ext-delta/srv_shop-main/delta.db --workspace shop")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="The project.  [default: as its folder]")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; import nothing.")
+async def delta(home: Home, output: Output, paths: tuple[Path, ...], workspace: str | None, dry_run: bool) -> ExitCode:
+    """Import files of Delta, or folders with its delta.db, into a workspace; the same file again changes nothing.
+
+    Files of several branches of one project belong into one --workspace. A file is read from a copy.
+    """
+    reports = []
+    for path in paths:
+        file = path / "delta.db" if path.is_dir() else path
+        source = file.resolve().parent.name
+        if workspace is None and source.startswith("."):
+            raise click.UsageError(f"{file} holds the memory of several projects, perhaps. Name one with --workspace.")
+        found = await trio.to_thread.run_sync(delta_files.read, file)
+        branch = NO_GIT if source.endswith(NO_GIT) else source.rpartition("-")[2]
+        body: Json = {"source": source, "branch": branch if found.version in BRANCHED else None}
+        body |= {"version": found.version, "tables": found.tables, "workspace": workspace, "dry_run": dry_run}
+        done = await home.call("POST", "delta", "import", body=body)
+        reports.append({"file": str(file), "version": found.version, **done})
+        verb = "Would import" if dry_run else "Imported"
+        output.say(f"{verb} {file}, Delta {found.version}: {_numbers(done['added']) or 'nothing new'}.")
+        for line in (*done["conflicts"], *done["skipped"]):
+            output.say(f"  {line}")
+    if output.is_json:
+        output.data(reports)
+    return SKIPPED if any(one["conflicts"] or one["skipped"] for one in reports) else DONE
+
+
 @car.add("show", "home.car", runs=local)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def show(_config: Config, output: Output, file: Path) -> None:
@@ -172,6 +236,10 @@ def _decided(report: Mapping[str, Any] | None) -> list[str]:
         more += f" ({one['severity']}: {one['evidence']})" if "severity" in one else ""
         lines.append(f"  {one['kind']} {one['name']}: {one['decision']}{more}")
     return lines
+
+
+def _numbers(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{table}: {count}" for table, count in counts.items())
 
 
 def _counts(manifest: Mapping[str, Any]) -> str:

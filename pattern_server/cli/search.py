@@ -8,7 +8,7 @@ import click
 
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, in_constellation
-from pattern_server.cli.names import AGENT
+from pattern_server.cli.names import AGENT, WORKSPACE
 from pattern_server.cli.output import Output, in_line
 
 KINDS = ("message", "block", "archival", "file", "summary", "task")
@@ -31,7 +31,7 @@ LIMIT_MAX = 100
 @click.option(
     "--tag", "tags", multiple=True, metavar="TAG", help="Only entries with this tag; repeatable, any of them."
 )
-@click.option("--workspace", metavar="NAME", help="Only this project.")
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Only this project.")
 @click.option("--session", "sessions", multiple=True, metavar="ID", help="Only messages of this session; repeatable.")
 @click.option("--superseded", is_flag=True, help="Include superseded archive entries.")
 @click.option("--by-session", is_flag=True, help="Rank sessions, each by its best message.")

@@ -11,7 +11,7 @@ import click
 from pattern_db.enums import Priority, TaskStatus
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, PlainGroup, yes_option
-from pattern_server.cli.names import AGENT, TASK
+from pattern_server.cli.names import AGENT, TASK, WORKSPACE
 from pattern_server.cli.output import Output
 
 COLUMNS = ("task*", "status", "priority", "due=due_at?", "agent=agent_id?", "id")
@@ -32,6 +32,7 @@ _OPTIONS = (
         "--start", "scheduled_at", metavar="TIME", help="When its agent is started, such as 2026-01-31T09:00:00Z."
     ),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag; repeatable."),
+    click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="The project that it belongs to."),
     click.option("--estimate", "estimated_minutes", metavar="MINUTES", type=int, help="How long it should take."),
 )
 
@@ -61,6 +62,7 @@ async def add(home: Home, output: Output, **given: Any) -> None:
 @task.add("list", "-a ada")
 @click.option("-a", "--agent", metavar="NAME", type=AGENT, help="Only this agent's tasks.")
 @click.option("--due", "due_before", metavar="TIME", help="Only tasks that are due before this time.")
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Only tasks of this project.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only tasks with this status.")
 @click.option("--all", "everything", is_flag=True, help="Also completed and cancelled ones.")
 async def list_all(home: Home, output: Output, status: str | None, everything: bool, **given: Any) -> None:

@@ -41,6 +41,8 @@ RESOURCES = (
     "pattern_server.http.routes.inbox",
     "pattern_server.http.routes.shared_state",
     "pattern_server.http.routes.tasks",
+    "pattern_server.http.routes.workspaces",
+    "pattern_server.http.routes.delta",
     "pattern_server.http.routes.calendars",
     "pattern_server.http.routes.handoffs",
     "pattern_server.http.routes.assignments",

@@ -28,14 +28,14 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestParams
 from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
-from pattern_core.errors import NotFound, PatternError
+from pattern_core.errors import InvalidInput, NotFound, PatternError
 from pattern_db.errors import DatabaseError
 from pattern_server import accounts
 from pattern_server.http import REAUTHENTICATE
 from pattern_server.http.routing import Access, Demand, audited
-from pattern_server.http.toolsets import SERVED
+from pattern_server.http.toolsets import OTHERS, SERVED
 from pattern_server.http.toolsets.resources import ANSWERS
-from pattern_server.http.toolsets.toolset import run_tool
+from pattern_server.http.toolsets.toolset import Served, run_tool
 
 SESSIONS_MAX = 1_000
 SESSION_IDLE_S = 1_800.0
@@ -46,6 +46,8 @@ INSTRUCTIONS = (
     "Pattern keeps agents with a long memory. `agent_message` asks one, `search` finds what was said or stored, and"
     " `memory_list` shows what an agent always has in mind."
 )
+
+EVERY = {name: one for served in (SERVED, *OTHERS.values()) for name, one in served.items()}
 
 Context = ServerRequestContext[Any, Any]  # Any: the state of a server, and Starlette's request
 _log = logging.getLogger("pattern.mcp")
@@ -60,7 +62,7 @@ class McpSessions:
             "pattern",
             version=version("pattern-server"),
             instructions=INSTRUCTIONS,
-            get_tool_input_schema=lambda name: SERVED[name][1].parameters if name in SERVED else None,
+            get_tool_input_schema=lambda name: EVERY[name][1].parameters if name in EVERY else None,
         )
         self._server.middleware.append(_translated)
         for method, handle in {
@@ -145,6 +147,19 @@ async def _access(ctx: Context, scope: accounts.Scope) -> Access:
     return await Demand(scope).access(request, request.path_params["c"])
 
 
+def _served(ctx: Context) -> Served:
+    """Return the tools that the address offers.
+
+    Raises:
+        InvalidInput: it names a toolset that does not exist.
+    """
+    request: Any = ctx.request
+    name = request.query_params.get("toolset", "pattern")
+    if name != "pattern" and name not in OTHERS:
+        raise InvalidInput(f"there is no toolset {name!r}; there are pattern, {', '.join(OTHERS)}")
+    return OTHERS.get(name, SERVED)
+
+
 async def _list_tools(ctx: Context, _params: RequestParams) -> dict[str, Any]:
     caller = (await _access(ctx, "read")).caller
     shown = [
@@ -154,7 +169,7 @@ async def _list_tools(ctx: Context, _params: RequestParams) -> dict[str, Any]:
             "inputSchema": tool.parameters,
             "annotations": {"readOnlyHint": scope == "read", "openWorldHint": scope == "chat"},
         }
-        for scope, tool in SERVED.values()
+        for scope, tool in _served(ctx).values()
         if scope in caller.scopes
     ]
     return {**ENVELOPE, "tools": shown}
@@ -162,28 +177,37 @@ async def _list_tools(ctx: Context, _params: RequestParams) -> dict[str, Any]:
 
 async def _call_tool(ctx: Context, _params: RequestParams) -> dict[str, Any]:
     """Call a tool. What goes wrong is a result, too, which the model can read."""
-    params, numbers = ctx.params or {}, count(1)
-    if params["name"] not in SERVED:
+    params, numbers, served = ctx.params or {}, count(1), _served(ctx)
+    request: Any = ctx.request
+    if params["name"] not in served:
         raise NotFound(f"there is no tool {params['name']!r}; list the tools")
-    scope, tool = SERVED[params["name"]]
+    scope, tool = served[params["name"]]
 
     async def report(words: str) -> None:
         await ctx.session.report_progress(next(numbers), message=words)
 
     try:
         home = await _access(ctx, scope)
-        run = partial(run_tool, home, tool, params.get("arguments") or {}, report)
+        place = {"workspace": request.query_params.get("workspace", "")}
+        session = request.headers.get("mcp-session-id", "")
+        run = partial(run_tool, home, tool, params.get("arguments") or {}, report, session=session, **place)
         if scope != "write":
             answer = await run()
         else:
-            request: Any = ctx.request
             async with audited(request, home.caller, f"mcp.{tool.name}") as result:
                 answer = await run()
-                result.status = HTTPStatus.UNPROCESSABLE_ENTITY if "error" in answer else HTTPStatus.OK
+                result.status = HTTPStatus.UNPROCESSABLE_ENTITY if _failed(answer) else HTTPStatus.OK
     except (PatternError, DatabaseError) as error:
         answer = {"error": {"code": error.code, "message": error.message}}
-    text = json.dumps(answer, ensure_ascii=False, default=str)
-    return {**ENVELOPE, "content": [{"type": "text", "text": text}], "isError": "error" in answer}
+    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
+    if served is not SERVED and _failed(answer):
+        code, words = answer["error"]["code"], answer["error"]["message"]
+        text = words if code == NotFound.code else f"Error: {words}"
+    return {**ENVELOPE, "content": [{"type": "text", "text": text}], "isError": _failed(answer)}
+
+
+def _failed(answer: Any) -> bool:
+    return isinstance(answer, dict) and "error" in answer
 
 
 async def _read(ctx: Context, _params: RequestParams) -> dict[str, Any]:

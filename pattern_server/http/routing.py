@@ -107,6 +107,19 @@ class AwakeAccess(Access):
 
     constellation: Constellation
 
+    async def find_workspace(self, given: str | None, *, is_written: bool = False) -> str | None:
+        """Return the id of the workspace that a request names; None for None. It is made for what `is_written` to it.
+
+        Raises:
+            NotFound: there is none.
+            InvalidInput: its name or path is invalid.
+        """
+        if given is None:
+            return None
+        workspaces = self.constellation.workspaces
+        found = workspaces.ensure(given, author=self.caller.author) if is_written else workspaces.find(given)
+        return (await found).id
+
     def locate(self, response: Response, *below: str) -> None:
         """Set the header `Location` to what was made below the constellation."""
         response.headers["location"] = f"{API}/constellations/{self.constellation.id}/{quote('/'.join(below))}"

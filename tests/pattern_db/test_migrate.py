@@ -284,6 +284,10 @@ VECTOR = (
     "INSERT INTO embeddings (index_id, kind, ref, scope, content_hash, dimension, created_at, vector)"
     " VALUES (1, '{0}', '{1}', 'agt_ada', 'h', 4, :now, zeroblob(16)) RETURNING id"
 )
+WORKSPACE_OF = (
+    "SELECT r.id, w.name FROM {} AS r LEFT JOIN workspaces AS w ON w.id = r.workspace"
+    " WHERE r.id LIKE '%!_8' ESCAPE '!' OR r.id LIKE '%!_9' ESCAPE '!' ORDER BY 1"
+)
 Answers = dict[str, list[tuple[object, ...]]]
 # What an older file holds, and what is asked of it after the migration.
 TAKEN_UP: dict[str, tuple[list[str], Answers]] = {
@@ -378,6 +382,26 @@ TAKEN_UP: dict[str, tuple[list[str], Answers]] = {
             "SELECT count(*) FROM tasks": [(0,)],
         },
     ),
+    "workspaces": (
+        [
+            "INSERT INTO messages (id, agent_id, position, role, content, workspace, created_at) VALUES"
+            " ('msg_8', 'agt_ada', printf('%019d', 8), 'user', 'tea', 'shop', :later),"
+            " ('msg_9', 'agt_ada', printf('%019d', 9), 'user', 'tea', '', :later)",
+            "INSERT INTO archival_entries (id, agent_id, content, workspace, created_at) VALUES"
+            " ('arch_8', 'agt_ada', 'tea', 'shop', :now), ('arch_9', 'agt_ada', 'tea', 'garden', :now)",
+            "INSERT INTO memory_blocks (id, agent_id, label, description, block_type, metadata, created_at, updated_at,"
+            " loro_snapshot) VALUES ('blk_8', 'agt_ada', 'b', '', 'core', :shop, :now, :now, x'')",
+        ],
+        {
+            "SELECT name, created_at, length(id) FROM workspaces ORDER BY name": [
+                ("garden", NOW, 29),
+                ("shop", NOW, 29),
+            ],
+            WORKSPACE_OF.format("messages"): [("msg_8", "shop"), ("msg_9", None)],
+            WORKSPACE_OF.format("archival_entries"): [("arch_8", "shop"), ("arch_9", "garden")],
+            WORKSPACE_OF.format("memory_blocks"): [("blk_8", "shop")],
+        },
+    ),
     "word_codes": (
         [
             "INSERT INTO embedding_indexes (fingerprint, provider, model, dimension, state, suffix, created_at) VALUES"
@@ -411,7 +435,7 @@ def test_a_migration_takes_up_what_is_there(tmp_path: Path, name: str) -> None:
     for migration in SHIPPED.all[: change.version - 1]:
         (tmp_path / migration.file).write_text(migration.sql)
     before, after = TAKEN_UP[name]
-    times = {"now": NOW, "later": LATER}
+    times = {"now": NOW, "later": LATER, "shop": '{"workspace": "shop"}'}
     with closing(template.in_memory(Migrations(tmp_path), now=NOW)) as db:
         turn = (
             "INSERT INTO turn (key, id, agent_id, sender, status, seed, created_at)"

@@ -115,6 +115,8 @@ async def supersede(id: str, body: ArchiveEntryRequest, home: ToWriteOwned, resp
 async def update(id: str, body: ArchiveEntryUpdateRequest, home: ToWriteOwned) -> object:  # noqa: A002 - the word of the path
     """Update an archive entry: tags, metadata, workspace, and the time for which it holds."""
     changes = body.model_dump(include=body.model_fields_set)
+    if "workspace" in changes:
+        changes["workspace"] = await home.find_workspace(body.workspace, is_written=True)
     return await home.constellation.archive.change(home.owner, id, changes)
 
 
@@ -125,7 +127,8 @@ async def delete(id: str, home: ToWriteOwned) -> None:  # noqa: A002 - the word 
 
 
 async def _stored(home: OwnerAccess, body: ArchiveEntryRequest, supersedes: str | None, response: Response) -> object:
-    new = NewEntry(**body.model_dump(exclude={"force", "supersedes"}))
+    workspace = await home.find_workspace(body.workspace, is_written=True)
+    new = NewEntry(**body.model_dump(exclude={"force", "supersedes", "workspace"}), workspace=workspace)
     author = home.caller.author
     entry, is_new = await home.constellation.archive.add(
         home.owner, new, author=author, supersedes=supersedes, force=body.force

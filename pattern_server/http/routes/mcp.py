@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import trio
-from fastapi import Request, Response
+from fastapi import Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from pattern_server.http.routing import Router, ToReadOn
@@ -45,8 +45,15 @@ class McpExchange(Response):
         await self._sessions.serve(scope, receive, send)
 
 
+# The tools of another program in place of ours, and the workspace that they are for: by id, name or folder.
+Tools = Annotated[str | None, Query(description="`pattern` or `delta`: which tools are offered.")]
+Workspace = Annotated[str | None, Query(description="The workspace that these tools are for: id, name or a folder.")]
+
+
 @router.post("/{c}", response_class=Response, responses=_ANSWERS, openapi_extra={"requestBody": {"content": _MESSAGE}})
-async def post_message(home: ToReadOn, request: Request) -> Response:
+async def post_message(
+    home: ToReadOn, request: Request, toolset: Tools = None, workspace: Workspace = None
+) -> Response:
     """Send a message of the Model Context Protocol.
 
     The protocol's versions 2025-11-25 and 2026-07-28 say what is sent and answered. The token's scopes decide which
@@ -62,7 +69,7 @@ async def post_message(home: ToReadOn, request: Request) -> Response:
 
 
 @router.delete("/{c}", response_class=Response, status_code=200)
-async def end_session(home: ToReadOn, request: Request) -> Response:
+async def end_session(home: ToReadOn, request: Request, toolset: Tools = None, workspace: Workspace = None) -> Response:
     """End a session of the Model Context Protocol.
 
     Cancel what runs in it. Only clients of 2025-11-25 and before have sessions.

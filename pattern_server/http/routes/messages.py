@@ -271,7 +271,9 @@ async def import_history(
     10,000 messages and 32 MiB per request. A request repeated with the same `Idempotency-Key` returns the same ids
     (200).
     """
-    past = [PastMessage(**vars(one)) for one in body.messages]
+    names = sorted({one.workspace for one in body.messages if one.workspace is not None})
+    ids = {name: await home.find_workspace(name, is_written=True) for name in names}
+    past = [PastMessage(**{**vars(one), "workspace": ids.get(one.workspace or "")}) for one in body.messages]
     author = home.caller.author
     imported = await home.constellation.imports.add(a, past, author=author, idempotency_key=idempotency_key)
     if imported.is_replay:

@@ -53,12 +53,14 @@ async def find(body: SearchQueryRequest, home: ToRead) -> object:
     Return the best matches in messages, blocks, archive, files and summaries, by words and meaning. A phrase in quotes
     must occur (in a question it only raises the score), `-word` excludes a word, `word*` matches a prefix.
     """
+    workspace = await home.find_workspace(body.workspace)
     agents = None if body.agents is None else [await owner_of(home.constellation, name) for name in body.agents]
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
     given = {
         **vars(body),
         "kinds": KINDS if body.kinds is None else body.kinds,
         "agents": agents,
+        "workspace": workspace,
         "roles": SPOKEN if body.roles is None else body.roles,
         "group_by": None if body.group_by is None else GroupBy(body.group_by),
         "mode": Mode(body.mode),

@@ -13,7 +13,9 @@ from pattern_server.http.routing import Router, ToChatOwned, ToReadOwned, ToWrit
 router = Router(prefix="/constellations/{c}/agents/{a}/sessions", tags=["sessions"])
 
 SESSION = answer_of(
-    Session, "id agent_id group_id title origin is_archived parent_id said_at created_at updated_at", "Session"
+    Session,
+    "id agent_id group_id title origin workspace is_archived parent_id said_at created_at updated_at",
+    "Session",
 )
 
 
@@ -22,6 +24,7 @@ class SessionCreateRequest(RequestModel):
 
     title: str | None = None
     origin: str | None = None
+    workspace: str | None = None
 
 
 class SessionUpdateRequest(RequestModel):
@@ -58,7 +61,10 @@ async def create(body: SessionCreateRequest, home: ToChatOwned, response: Respon
     A message with its id as `session_id` is answered with what was said in it as the conversation. Memory, archive and
     search are common to all conversations of an agent.
     """
-    session = await home.constellation.sessions.create(home.owner, title=body.title, origin=body.origin)
+    workspace = await home.find_workspace(body.workspace, is_written=True)
+    session = await home.constellation.sessions.create(
+        home.owner, title=body.title, origin=body.origin, workspace=workspace
+    )
     home.locate(response, "agents", home.owner, "sessions", session.id)
     return session
 

@@ -25,7 +25,7 @@ router = Router(prefix="/constellations/{c}/tasks", tags=["tasks"])
 TASK = answer_of(
     Task,
     "id agent_id parent_task_id title description status blocked_reason priority due_at scheduled_at started_at"
-    " completed_at tags estimated_minutes actual_minutes notes changed_by created_at updated_at",
+    " completed_at tags workspace estimated_minutes actual_minutes notes changed_by created_at updated_at",
 )
 
 
@@ -41,6 +41,7 @@ class TaskFields(RequestModel):
     due_at: str | None = None
     scheduled_at: str | None = None
     tags: list[str] | None = None
+    workspace: str | None = None
     estimated_minutes: int | None = None
     actual_minutes: int | None = None
     notes: str | None = None
@@ -64,6 +65,8 @@ async def _given(home: AwakeAccess, body: TaskFields) -> dict[str, Any]:
     if "agent" in given:
         agent = given.pop("agent")
         given["agent_id"] = None if agent is None else (await home.constellation.roster.get(agent)).id
+    if "workspace" in given:
+        given["workspace"] = await home.find_workspace(body.workspace, is_written=True)
     return given
 
 
@@ -77,6 +80,7 @@ async def list_all(
     status: Annotated[list[TaskStatus] | None, Query(description="Only tasks with this status; repeatable.")] = None,
     parent: Annotated[str | None, Query(description="Only tasks directly below this one.")] = None,
     due_before: Annotated[str | None, Query(description="Only tasks that are due before this time.")] = None,
+    workspace: Annotated[str | None, Query(description="Only tasks of this workspace: id, name or a folder.")] = None,
 ) -> object:
     """List tasks, the most urgent first; then by due time, then in the order in which they were created."""
     found = await home.constellation.tasks.page(
@@ -85,6 +89,7 @@ async def list_all(
         statuses=status,
         parent_id=parent,
         due_before=due_before,
+        workspace=await home.find_workspace(workspace),
         after=paging.after,
     )
     return paging.cut(found, lambda task: task.id)

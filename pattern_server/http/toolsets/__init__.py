@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from pattern_server.http.toolsets import agents, archive, memory, search
-from pattern_server.http.toolsets.toolset import Toolset
+from pattern_server.http.toolsets import agents, archive, delta, memory, search
+from pattern_server.http.toolsets.toolset import Served, Toolset
 
 TOOLSETS: Sequence[Toolset] = (
     memory.TOOLS,
@@ -13,5 +13,12 @@ TOOLSETS: Sequence[Toolset] = (
     search.TOOLS,
     agents.TOOLS,
 )
-# By name, with its scope; lists have this order.
-SERVED = {tool.name: (scope, tool) for toolset in TOOLSETS for scope, tools in toolset.items() for tool in tools}
+
+
+def _by_name(toolsets: Sequence[Toolset]) -> Served:
+    return {tool.name: (scope, tool) for toolset in toolsets for scope, tools in toolset.items() for tool in tools}
+
+
+SERVED = _by_name(TOOLSETS)
+# What an address may name instead: other programs' tools, each toolset alone and with results that are plain texts.
+OTHERS: Mapping[str, Served] = {"delta": _by_name([delta.TOOLS])}

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from pattern_core.constellation import Constellation
+from pattern_core.delta import memory_of
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import now_text
 from pattern_core.search import SPOKEN, SearchRequest
@@ -21,7 +22,7 @@ from pattern_server.http.routing import owner_of
 
 FILE_BYTES_MAX = 1024 * 1024  # of a file that is read whole
 HITS = 10
-MEMORY, FILES = "pattern://memory/", "pattern://files/"
+MEMORY, FILES, DELTA = "pattern://memory/", "pattern://files/", "pattern://delta/"
 Params = Mapping[str, Any]
 
 
@@ -40,11 +41,15 @@ async def _list_resources(constellation: Constellation, _params: Params) -> dict
 
 async def _list_templates(_constellation: Constellation, _params: Params) -> dict[str, Any]:
     memory = {"uriTemplate": MEMORY + "{agent}/{label}", "name": "memory block"}
-    return {"resourceTemplates": [memory, {"uriTemplate": FILES + "{folder}/{+path}", "name": "file"}]}
+    file = {"uriTemplate": FILES + "{folder}/{+path}", "name": "file"}
+    return {"resourceTemplates": [memory, file, {"uriTemplate": DELTA + "{workspace}", "name": "memory for Delta"}]}
 
 
 async def _read_resource(constellation: Constellation, params: Params) -> dict[str, Any]:
     uri = str(params["uri"])
+    if uri.startswith(DELTA):
+        text = await memory_of(constellation, unquote(uri.removeprefix(DELTA)))
+        return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}]}
     kind = next((kind for kind in (MEMORY, FILES) if uri.startswith(kind)), "")
     owner, _, name = (unquote(part) for part in uri.removeprefix(kind).partition("/"))
     if not kind or not name:
@@ -75,9 +80,14 @@ async def _memory(constellation: Constellation, agent: str) -> str:
     return "\n\n".join([f"The memory of {agent}:", *(f"## {block.label}\n\n{block.content}" for block in blocks)])
 
 
+async def _delta(constellation: Constellation, workspace: str) -> str:
+    """Show notes, tasks and keys of a workspace (an id, a name or a folder), as Delta shows them."""
+    return await memory_of(constellation, workspace)
+
+
 # By name: the one argument of a prompt, and what makes its text.
 _PROMPTS: Mapping[str, tuple[str, Callable[[Constellation, str], Awaitable[str]]]] = MappingProxyType(
-    {"recall": ("topic", _recall), "memory": ("agent", _memory)}
+    {"recall": ("topic", _recall), "memory": ("agent", _memory), "delta": ("workspace", _delta)}
 )
 
 

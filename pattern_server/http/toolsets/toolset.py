@@ -27,14 +27,19 @@ NAMES_MAX = 20  # of agents in an error
 AgentName = Annotated[str | None, "Name of the agent; may be left out if there is only one."]
 Report = Callable[[str], Awaitable[None]]
 Toolset = Mapping[Scope, Sequence[Tool]]  # the tools by the scope that a token needs
+Served = Mapping[str, tuple[Scope, Tool]]  # by name, in the order of lists
 
 
 @dataclass(frozen=True, slots=True)
 class ServedCall(AwakeAccess):
-    """One call of a tool. `report` sends the client a line about its progress; `turns` end if the call is cancelled."""
+    """One call of a tool. `report` sends the client a line about its progress; `turns` end if the call is cancelled.
+    The address names the `workspace`, if any; `session` is that of the protocol, empty where it has none.
+    """
 
     report: Report
     turns: list[str] = field(default_factory=list)
+    workspace: str = ""
+    session: str = ""
 
     async def owner(self, name: str | None) -> str:
         """Return the id of the agent or group with this id or name, `_constellation_`, or the only agent for None.
@@ -52,8 +57,10 @@ class ServedCall(AwakeAccess):
         return agents[0].id
 
 
-async def run_tool(home: Access, tool: Tool, given: Mapping[str, object], report: Report) -> Any:
-    """Return the answer of a tool, a JSON object. If this is cancelled, the turns that the call started end, too.
+async def run_tool(
+    home: Access, tool: Tool, given: Mapping[str, object], report: Report, *, workspace: str = "", session: str = ""
+) -> Any:
+    """Return the answer of a tool, a JSON object or a text. If this is cancelled, the turns that the call started end.
 
     Raises:
         InvalidInput: an argument is invalid.
@@ -62,7 +69,7 @@ async def run_tool(home: Access, tool: Tool, given: Mapping[str, object], report
     arguments, turns = tool.check(coerced(given, tool.parameters)), list[str]()
     try:
         async with home.use() as constellation:
-            call = ServedCall(home.server, home.caller, home.c, constellation, report, turns)
+            call = ServedCall(home.server, home.caller, home.c, constellation, report, turns, workspace, session)
             return await tool.run(call, **arguments)
     except trio.Cancelled:
         if turns and not home.server.draining.is_set():  # turns of a server that stops continue after its next start

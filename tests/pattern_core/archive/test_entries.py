@@ -178,7 +178,6 @@ def test_an_archive_has_an_end(db: Connection, monkeypatch: pytest.MonkeyPatch) 
         ({"tags": ["x" * (TAG_CHARS_MAX + 1)]}, "tags"),
         ({"tags": [" "]}, "tags"),
         ({"tags": [str(number) for number in range(TAGS_MAX + 1)]}, "tags"),
-        ({"workspace": ""}, "workspace"),
         ({"metadata": {"a": float("nan")}}, "`metadata` is not a JSON object"),
         ({"source": {"a": "x" * DETAILS_CHARS_MAX}}, "`source` has at most"),
         ({"valid_from": "2026-11"}, "`valid_from` is not a valid time"),

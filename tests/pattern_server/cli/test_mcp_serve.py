@@ -76,8 +76,8 @@ async def test_a_client_starts_what_it_needs(data_dir: Path, mode: str) -> None:
             assert "Lisbon" in getattr(content, "text", "")
             (message,) = (await client.get_prompt("memory", {"agent": "ada"})).messages
             assert "Lisbon" in getattr(message.content, "text", "")
-            assert len((await client.list_prompts()).prompts) == 2
-            assert len((await client.list_resource_templates()).resource_templates) == 2
+            assert len((await client.list_prompts()).prompts) == 3
+            assert len((await client.list_resource_templates()).resource_templates) == 3
             with pytest.raises(MCPError, match="no memory block 'nothing'"):
                 await client.read_resource("pattern://memory/ada/nothing")
         down = [sys.executable, "-m", "pattern_server", "down", "--data-dir", str(data_dir)]

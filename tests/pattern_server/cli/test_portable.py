@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pattern_db.delta_files import read, write
 from tests.pattern_core.legacy.theirs import Theirs, old_agent, old_export, old_memory
+from tests.pattern_core.test_delta_files import GOLDEN
 from tests.pattern_server.cli.conftest import Pattern
 
 
@@ -54,3 +56,43 @@ def test_resolutions_that_fit_nothing_are_refused(pattern: Pattern, tmp_path: Pa
         assert refused.code == 2
         assert words in refused.err
     assert pattern("constellation", "list", "--json").json == []
+
+
+def test_delta_goes_in_and_out_as_files(pattern: Pattern, tmp_path: Path) -> None:
+    pattern("constellation", "create", "home")
+    folders = [tmp_path / name for name in ("srv_shop-main", "srv_shop-no-git", ".._.git", "other")]
+    for folder in folders:
+        folder.mkdir()
+        write(folder / "delta.db", "v1", GOLDEN)
+    (folders[3] / "delta.db").write_bytes(b"no database" * 100)
+    before = (folders[0] / "delta.db").read_bytes()
+    dry = pattern("import", "delta", str(folders[0]), "--dry-run", "-c", "home")
+    assert dry.code == 0 and "Would import" in dry.out, dry.err
+    assert pattern("workspace", "list", "-c", "home", "--json").json == []
+    done = pattern("import", "delta", str(folders[0]), str(folders[1] / "delta.db"), "-c", "home", "--json")
+    assert done.code == 0, done.err
+    assert [sum(one["added"].values()) for one in done.json] == [7, 6], "the value is the same in both"
+    [workspace] = pattern("workspace", "list", "-c", "home", "--json").json
+    assert workspace["name"] == "srv_shop"
+    assert [one["alias"] for one in workspace["aliases"]] == ["srv_shop-main", "srv_shop-no-git"]
+    again = pattern("import", "delta", str(folders[0]), "-c", "home")
+    assert (again.code, "nothing new" in again.out) == (0, True)
+    assert (folders[0] / "delta.db").read_bytes() == before
+    mixed = pattern("import", "delta", str(folders[2]), "-c", "home")
+    assert mixed.code == 2 and "--workspace" in mixed.err
+    assert pattern("import", "delta", str(folders[3]), "-c", "home").code == 1
+
+    out = tmp_path / "out.db"
+    written = pattern("export", "delta", "--workspace", "srv_shop", "-o", str(out), "-c", "home")
+    assert written.code == 0, written.err
+    assert {table: len(rows) for table, rows in read(out).tables.items()} == {
+        "kv": 1,
+        "episodes": 4,
+        "tasks": 4,
+        "project_notes": 4,
+    }
+    assert pattern("export", "delta", "--workspace", "srv_shop", "-o", str(out), "-c", "home").code == 1
+    newer = pattern("export", "delta", "--workspace", "srv_shop", "--format", "v4", "-o", f"{out}4", "-c", "home")
+    assert newer.code == 3 and "4 were left out" in newer.err
+    assert read(Path(f"{out}4")).version == "v4"
+    assert pattern("export", "delta", "-o", f"{out}5", "-c", "home").code == 2

@@ -355,6 +355,7 @@ async def test_blocks_and_files_are_resources(home: Place, mode: str) -> None:
         assert {template.uri_template for template in templates} == {
             "pattern://memory/{agent}/{label}",
             "pattern://files/{folder}/{+path}",
+            "pattern://delta/{workspace}",
         }
 
         async def content(uri: str) -> Any:
@@ -376,7 +377,7 @@ async def test_blocks_and_files_are_resources(home: Place, mode: str) -> None:
 async def test_prompts_show_what_is_remembered(home: Place, mode: str) -> None:
     async with connected(home, mode) as client:
         await called(client, "memory_edit", label="human", new="Ruth drinks tea.")
-        assert {prompt.name for prompt in (await client.list_prompts()).prompts} == {"recall", "memory"}
+        assert {prompt.name for prompt in (await client.list_prompts()).prompts} == {"recall", "memory", "delta"}
 
         async def text(name: str, **arguments: str) -> str:
             (message,) = (await client.get_prompt(name, arguments)).messages

@@ -1,0 +1,179 @@
+"""Files of Delta: which variant one is, its rows, and files that its programs open.
+
+A file is never opened where it lies: a program may be writing to it. It is copied with its log, and the copy is read.
+
+Source: schemas of Delta v1 to v4 and Epsilon (2026-01), as their programs create them. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pattern_db.connection import Connection, Value, fetch_all, open_connection, transaction
+from pattern_db.errors import BackupInvalid, RowConflict, translated
+
+Version = Literal["v1", "v4"]
+Row = Mapping[str, Value]
+SECONDS_BELOW = 10**11  # newest times below this are seconds, as one program stores them
+_TIMES = ("created_at", "updated_at", "timestamp", "completed_at", "last_accessed")
+_V1 = """
+CREATE TABLE kv (key TEXT PRIMARY KEY, value TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL);
+CREATE TABLE episodes (id INTEGER PRIMARY KEY AUTOINCREMENT, content TEXT NOT NULL, context TEXT, tags TEXT,
+    timestamp INTEGER NOT NULL, session_id TEXT);
+CREATE TABLE tasks (id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, description TEXT,
+    status TEXT NOT NULL DEFAULT 'todo', priority TEXT DEFAULT 'medium', scope TEXT NOT NULL DEFAULT 'project',
+    tags TEXT, parent_id INTEGER REFERENCES tasks(id) ON DELETE CASCADE, created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL, completed_at INTEGER, session_id TEXT);
+CREATE TABLE project_notes (id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, content TEXT NOT NULL,
+    category TEXT NOT NULL DEFAULT 'general', importance TEXT NOT NULL DEFAULT 'normal',
+    active INTEGER NOT NULL DEFAULT 1, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL);
+CREATE INDEX idx_episodes_timestamp ON episodes(timestamp);
+CREATE INDEX idx_episodes_session ON episodes(session_id);
+CREATE INDEX idx_tasks_status ON tasks(status);
+CREATE INDEX idx_tasks_scope ON tasks(scope);
+CREATE INDEX idx_tasks_session ON tasks(session_id);
+CREATE INDEX idx_tasks_parent ON tasks(parent_id);
+CREATE INDEX idx_notes_category ON project_notes(category);
+CREATE INDEX idx_notes_active ON project_notes(active);
+CREATE INDEX idx_notes_importance ON project_notes(importance);
+"""
+_NEW, _OLD = (f"{which}.id, {which}.content, {which}.tags, {which}.context" for which in ("new", "old"))
+_INDEXED = "INSERT INTO memories_fts (rowid, content, tags, context) VALUES"
+_UNINDEXED = "INSERT INTO memories_fts (memories_fts, rowid, content, tags, context) VALUES ('delete',"
+_V4 = f"""
+CREATE TABLE schema_version (id INTEGER PRIMARY KEY DEFAULT 1 CHECK (id = 1), version INTEGER NOT NULL);
+INSERT INTO schema_version (id, version) VALUES (1, 4);
+CREATE TABLE memories (id INTEGER PRIMARY KEY AUTOINCREMENT, content TEXT NOT NULL, tags TEXT,
+    importance TEXT NOT NULL DEFAULT 'normal', context TEXT, session_id TEXT, created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL, last_accessed INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX idx_memories_importance ON memories(importance);
+CREATE INDEX idx_memories_session ON memories(session_id);
+CREATE INDEX idx_memories_created ON memories(created_at);
+CREATE INDEX idx_memories_updated ON memories(updated_at);
+CREATE VIRTUAL TABLE memories_fts USING fts5(content, tags, context, content=memories, content_rowid=id);
+CREATE TRIGGER memories_fts_ai AFTER INSERT ON memories BEGIN {_INDEXED} ({_NEW}); END;
+CREATE TRIGGER memories_fts_ad AFTER DELETE ON memories BEGIN {_UNINDEXED} {_OLD}); END;
+CREATE TRIGGER memories_fts_au AFTER UPDATE ON memories BEGIN {_UNINDEXED} {_OLD}); {_INDEXED} ({_NEW}); END;
+"""
+_SCHEMAS: Mapping[Version, str] = {"v1": _V1, "v4": _V4}
+# By table: the columns that are read, the first of them its key. Variants lack some, and have others.
+COLUMNS: Mapping[str, Sequence[str]] = {
+    "kv": ("key", "value", "created_at", "updated_at"),
+    "episodes": ("id", "content", "context", "tags", "timestamp", "session_id"),
+    "tasks": (
+        *("id", "title", "description", "status", "priority", "scope", "tags", "parent_id"),
+        *("created_at", "updated_at", "completed_at", "session_id"),
+    ),
+    "project_notes": ("id", "title", "content", "category", "importance", "active", "created_at", "updated_at"),
+    "memories": (
+        *("id", "content", "tags", "importance", "context", "session_id"),
+        *("created_at", "updated_at", "last_accessed"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaFile:
+    """What is in a file: which variant it is, and its rows by table. A row has the columns of `COLUMNS` that the file
+    has.
+    """
+
+    version: str
+    tables: Mapping[str, Sequence[Row]]
+
+
+def read(path: Path) -> DeltaFile:
+    """Read a file.
+
+    Raises:
+        BackupInvalid: it is none of Delta's; the message names its tables.
+        DatabaseError: it cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="pattern-delta-") as folder:
+        copy = Path(folder) / "copy.db"
+        shutil.copyfile(path, copy)
+        if (log := path.with_name(f"{path.name}-wal")).exists():
+            shutil.copyfile(log, copy.with_name(f"{copy.name}-wal"))
+        with closing(open_connection(copy, readonly=True)) as connection, translated():
+            version = _version(connection, path)
+            try:
+                tables = {table: _rows(connection, table) for table in COLUMNS if _columns(connection, table)}
+            except UnicodeDecodeError as error:
+                raise BackupInvalid(f"{path} has a text that is not UTF-8: {error}") from None
+    return DeltaFile(version=version, tables=_in_ms(tables))
+
+
+def _columns(connection: Connection, table: str) -> list[str]:
+    return [name for (name,) in fetch_all(connection, "SELECT name FROM pragma_table_info(?)", (table,))]
+
+
+def _version(connection: Connection, path: Path) -> str:
+    """Return which variant a file is, by its tables and columns: a table with its version may be empty or wrong."""
+    names = [
+        str(name)
+        for (name,) in fetch_all(
+            connection, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+        )
+    ]
+    kv = _columns(connection, "kv")
+    if "memories" in names:
+        return "v4"
+    if "scope" in _columns(connection, "tasks") and kv:
+        return "v1"
+    if kv and "episodes" in names:
+        return "v3" if "last_accessed" in kv else "v2"
+    if names and {*names} <= {"tasks", "schema_version"}:
+        return "epsilon"
+    raise BackupInvalid(f"{path} is not a file of Delta: its tables are {', '.join(names) or 'none'}")
+
+
+def _rows(connection: Connection, table: str) -> list[Row]:
+    there = _columns(connection, table)
+    columns = [column for column in COLUMNS[table] if column in there]
+    named = ", ".join(f'"{column}"' for column in columns)
+    found = fetch_all(connection, f'SELECT {named} FROM "{table}" ORDER BY "{columns[0]}"')
+    return [dict(zip(columns, map(_json_value, row), strict=True)) for row in found]
+
+
+def _json_value(value: Value) -> Value:
+    """Return a cell; None for one that JSON cannot hold: bytes, infinity."""
+    return None if isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value)) else value
+
+
+def _in_ms(tables: Mapping[str, Sequence[Row]]) -> Mapping[str, Sequence[Row]]:
+    """Return the rows with times in milliseconds: one program stores seconds."""
+    times = [row["created_at"] for row in tables.get("memories", ()) if isinstance(row.get("created_at"), int)]
+    if not times or max(map(int, times)) >= SECONDS_BELOW:  # type: ignore[arg-type]  # as was checked
+        return tables
+    scaled = [
+        {name: value * 1_000 if name in _TIMES and isinstance(value, int) else value for name, value in row.items()}
+        for row in tables["memories"]
+    ]
+    return {**tables, "memories": scaled}
+
+
+def write(path: Path, version: Version, tables: Mapping[str, Sequence[Row]]) -> None:
+    """Write a file that the programs of this version open.
+
+    Raises:
+        RowConflict: there is a file.
+        DatabaseError: it cannot be written.
+    """
+    if path.exists():
+        raise RowConflict(f"{path} exists already; choose another name")
+    with closing(open_connection(path, create=True)) as connection, translated():
+        with transaction(connection):
+            connection.execute(_SCHEMAS[version])
+            connection.execute("PRAGMA defer_foreign_keys = 1").fetchall()
+            for table, rows in tables.items():
+                for row in rows:
+                    named, marks = ", ".join(row), ", ".join("?" * len(row))
+                    connection.execute(f"INSERT INTO {table} ({named}) VALUES ({marks})", tuple(row.values()))
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -1,0 +1,146 @@
+"""Workspaces: the projects that rows are tagged with, their folders, and what other systems call them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pattern_db.columns import from_json, to_json
+from pattern_db.connection import Connection, Table, fetch_all
+from pattern_db.errors import RowConflict
+
+# Of each table that has a workspace: how its rows change to another one.
+_TAGGED = (
+    *(f"UPDATE {table} SET workspace = ?2 WHERE workspace = ?1" for table in ("messages", "archival_entries")),
+    *(f"UPDATE {table} SET workspace = ?2 WHERE workspace = ?1" for table in ("tasks", "sessions")),
+    "UPDATE memory_blocks SET metadata = json_set(metadata, '$.workspace', ?2) WHERE workspace = ?1",
+    "UPDATE workspace_roots SET workspace_id = ?2 WHERE workspace_id = ?1",
+    "UPDATE workspace_aliases SET workspace_id = ?2 WHERE workspace_id = ?1",
+    # Other programs know the rows by these numbers: they follow those of the other workspace.
+    "UPDATE external_refs SET workspace = ?2, number = number + taken.highest FROM (SELECT system, kind,"
+    " coalesce(max(number) FILTER (WHERE workspace = ?2), 0) AS highest FROM external_refs GROUP BY system, kind)"
+    " AS taken WHERE workspace = ?1 AND taken.system = external_refs.system AND taken.kind = external_refs.kind",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceAlias:
+    """What a system calls a workspace."""
+
+    system: str
+    alias: str
+
+
+class WorkspaceRoot(NamedTuple):
+    """A folder of a workspace, by its real path."""
+
+    path: str
+    workspace_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRow:
+    """A project. `roots` are real paths."""
+
+    id: str
+    name: str
+    created_at: str
+    updated_at: str
+    roots: Sequence[str] = ()
+    aliases: Sequence[WorkspaceAlias] = ()
+
+
+_WORKSPACES = Table(
+    "workspaces",
+    WorkspaceRow,
+    "workspace {}",
+    columns={
+        "roots": "(SELECT json_group_array(path) FROM (SELECT path FROM workspace_roots WHERE workspace_id = id"
+        " ORDER BY path))",
+        "aliases": "(SELECT json_group_array(json_object('system', system, 'alias', alias)) FROM (SELECT system, alias"
+        " FROM workspace_aliases WHERE workspace_id = id ORDER BY system, alias))",
+    },
+    json=("roots",),
+    types={"aliases": lambda text: [WorkspaceAlias(**one) for one in from_json(text)]},
+)
+_ROOTS = Table("workspace_roots", WorkspaceRoot, key="path")
+find, count = _WORKSPACES.find, _WORKSPACES.count
+
+
+def create(connection: Connection, row: WorkspaceRow) -> None:
+    """Add a workspace, without roots and aliases.
+
+    Raises:
+        apsw.ConstraintError: its name is in use (translated to `RowConflict`).
+    """
+    connection.execute(
+        "INSERT INTO workspaces (id, name, created_at, updated_at) VALUES (?, ?, ?, ?)",
+        (row.id, row.name, row.created_at, row.updated_at),
+    )
+
+
+def page(connection: Connection, limit: int, *, after: str | None = None) -> list[WorkspaceRow]:
+    """Return the first workspaces by name, those after a name, if given."""
+    return _WORKSPACES.select(connection, "WHERE name > ? ORDER BY name LIMIT ?", (after or "", limit))
+
+
+def longest_root(connection: Connection, folders: Sequence[str]) -> WorkspaceRoot | None:
+    """Return the longest root among the folders."""
+    where = "WHERE path IN (SELECT value FROM json_each(?)) ORDER BY length(path) DESC LIMIT 1"
+    return _ROOTS.first(connection, where, (to_json(list(folders)),))
+
+
+def called(connection: Connection, system: str, alias: str) -> str | None:
+    """Return the id of the workspace that a system calls so."""
+    found = connection.execute(
+        "SELECT workspace_id FROM workspace_aliases WHERE system = ? AND alias = ?", (system, alias)
+    ).fetchone()
+    return None if found is None else str(found[0])
+
+
+def add_root(connection: Connection, workspace_id: str, path: str) -> None:
+    """Add a folder to a workspace.
+
+    Raises:
+        RowConflict: it is another workspace's.
+    """
+    _ROOTS.insert(connection, [WorkspaceRoot(path, workspace_id)], "ON CONFLICT DO NOTHING")
+    owner = _ROOTS.get(connection, path).workspace_id
+    if owner != workspace_id:
+        raise RowConflict(f"the folder {path} belongs to the workspace {owner}; merge the two, or choose another")
+
+
+def add_alias(connection: Connection, workspace_id: str, given: WorkspaceAlias) -> None:
+    """Add what a system calls a workspace.
+
+    Raises:
+        RowConflict: it calls another workspace so.
+    """
+    connection.execute(
+        "INSERT INTO workspace_aliases (system, alias, workspace_id) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        (given.system, given.alias, workspace_id),
+    )
+    owner = called(connection, given.system, given.alias)
+    if owner != workspace_id:
+        raise RowConflict(f"{given.system} calls the workspace {owner} {given.alias!r}; merge the two")
+
+
+def merge(connection: Connection, old: str, new: str, now: str) -> None:
+    """Let everything of one workspace belong to another one; the first is gone.
+
+    Raises:
+        RowNotFound: there is no such workspace.
+        RowConflict: both have a value under the same key.
+    """
+    keys = fetch_all(connection, "SELECT key FROM coordination_state WHERE key GLOB ?", (f"kv/{old}/*",))
+    for (key,) in keys:
+        name = key.removeprefix(f"kv/{old}/")
+        moved = f"kv/{new}/{name}"
+        if fetch_all(connection, "SELECT 1 FROM coordination_state WHERE key = ?", (moved,)):
+            raise RowConflict(f"both workspaces have a value under {name!r}; delete one of them")
+        connection.execute("UPDATE coordination_state SET key = ? WHERE key = ?", (moved, key))
+    for statement in _TAGGED:
+        connection.execute(statement, (old, new))
+    _WORKSPACES.delete(connection, old)
+    _WORKSPACES.change(connection, new, {"updated_at": now})
