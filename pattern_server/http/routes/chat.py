@@ -127,13 +127,13 @@ class ChatDirectoryRequest(ChatModel):
 
 
 @router.post("/chat")
-async def start(body: ChatStartRequest, home: ToChatThere, key: IdempotencyKey = None) -> Response:
+async def start(body: ChatStartRequest, home: ToChatThere, idempotency_key: IdempotencyKey = None) -> Response:
     """Start a chat session with a message; its answer comes as a stream."""
     constellation = home.constellation
     agent, roots = await _agent(constellation, body.agent), _shell(home).roots
     session = replace(constellation.sessions.new(None, ORIGIN), working_dir=str(roots[0]) if roots else None)
     said = blake2b(json.dumps([agent.id, body.message]).encode(), digest_size=DIGEST_BYTES).digest()
-    incoming = _incoming(body, home, agent.id, session.id, key)
+    incoming = _incoming(body, home, agent.id, session.id, idempotency_key)
     ticket = await constellation.submit(replace(incoming, new_session=session, fingerprint=said))
     if ticket.is_replay:
         view = await constellation.turn(ticket.turn_id)
@@ -143,12 +143,16 @@ async def start(body: ChatStartRequest, home: ToChatThere, key: IdempotencyKey =
 
 @router.post("/chat/{session_id}")
 async def go_on(
-    session_id: str, body: ChatContinueRequest, home: ToChatThere, strict: Strict = True, key: IdempotencyKey = None
+    session_id: str,
+    body: ChatContinueRequest,
+    home: ToChatThere,
+    strict: Strict = True,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Continue a chat session with the next message; one that is at work refuses it."""
     try:
         chat = await home.constellation.sessions.chat(session_id)
-        ticket = await home.constellation.submit(_incoming(body, home, chat.agent_id, chat.id, key))
+        ticket = await home.constellation.submit(_incoming(body, home, chat.agent_id, chat.id, idempotency_key))
     except NotFound:
         return JSONResponse({"error": _BUSY}, 404)
     except Conflict as error:
