@@ -119,11 +119,13 @@ async def serve(
         ListenFailed: the address cannot be listened on.
         DatabaseError: the files cannot be opened.
         InvalidInput: a signing key is too short.
-        ConfigError: it would serve other machines without TLS.
+        ConfigError: it would serve other machines without TLS, or without a token.
     """
     check_exposure(config)
     began = trio.current_time()
     configure_logs(config.log_level, config.log_format)
+    if config.open_loopback:
+        _log.warning("every program on this machine may use chat sessions without a token, as open_loopback says")
     raise_descriptor_limit()
     async with assembled(config, providers or {}) as parts, trio.open_nursery() as beside:
         token = await _bootstrapped(parts, config)

@@ -351,7 +351,7 @@ def check_session(connection: Connection, incoming: IncomingMessage, owner_id: s
     if session.is_archived:
         raise Conflict(f"the session {session.id} is archived; set `archived` to false first, or use another one")
     if incoming.is_alone and turns.open_in_session(connection, session.id):
-        raise Conflict(f"the session {session.id} is at work; wait for its turn to end, or stop it", busy=True)
+        raise Conflict(f"the session {session.id} is busy; wait for its turn to end, or stop it", busy=True)
 
 
 def create_session(connection: Connection, owner_id: str, session: SessionRow) -> None:

@@ -23,10 +23,11 @@ from pattern_core.models.errors import ModelRefused
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.testing.model import Paced, ScriptedProvider, calls, says, together
 from pattern_core.testing.wire import Play, WireServer, events
+from pattern_db.enums import Role
 from pattern_db.tables import sessions
-from pattern_db.tables.messages import MessageRow, Role
+from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.sessions import SessionRow
-from pattern_server.http.routes.chat import message_of, preview_of, result_of
+from pattern_server.http.chat import message_of, preview_of, result_of
 from tests.pattern_server.place import Place, client_of, config_for, serving
 
 # Digests of the original's bytes: a stream without numbers, the messages of a session, a list.
@@ -442,8 +443,8 @@ async def test_c39_c41_two_readers_see_all_and_each_resumes_anywhere(client: Any
     live, second = streams
     text = "".join(one.get("text", "") for one in live)
     assert text == "Looking.Found nothing at all." and len(live) > 7
-    for one in (second, await followed(client, session)):  # the second may have come late: then in larger pieces
-        assert "".join(each.get("text", "") for each in one) == text and kinds(one).endswith("usage done")
+    for other in (second, await followed(client, session)):  # the second may have come late: then in larger pieces
+        assert "".join(each.get("text", "") for each in other) == text and kinds(other).endswith("usage done")
     numbers = [int(one["id"]) for one in live]
     assert numbers == sorted(set(numbers))
     for at, one in enumerate(live):  # the pieces are deleted by now: the rest of a message comes at once
@@ -523,6 +524,26 @@ async def test_a_token_means_its_constellation_or_the_only_one(place: Place) -> 
             session = await begin(client)
             assert (await client.get("/api/sessions")).json()["total"] == 1
             assert (await client.delete(f"/api/session/{session}")).status_code == 403, "it may only chat"
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_an_open_server_needs_no_token_for_chat_sessions_alone(alone: Path, is_open: bool, scripted: Any) -> None:
+    config = config_for(alone, open_loopback=is_open)
+    async with (
+        serving(config, {"scripted": scripted}) as place,
+        httpx2.AsyncClient(base_url=place.url, trust_env=False, timeout=60) as stranger,
+    ):
+        await place.constellation()
+        paths = "/api/sessions", "/api/v1/me", "/v1/models", "/api/v1/constellations/home/agents/ada/sessions"
+        statuses = [(await stranger.get(path)).status_code for path in paths]
+        assert statuses == [200 if is_open else 401, *[401] * 3]
+        wrong = await stranger.get("/api/sessions", headers={"authorization": "Bearer pat_wrong"})
+        page = await stranger.post("/api/chat", json={"message": "hi"}, headers={"origin": "https://evil.example"})
+        assert (wrong.status_code, page.status_code) == (401, 403)
+        if is_open:
+            session = await begin(stranger)
+            assert kinds(await followed(stranger, session)) == "text_delta usage done"
+            assert (await stranger.delete(f"/api/session/{session}")).status_code == 200
 
 
 async def test_an_agent_is_the_oldest_or_the_named_one(home: Place, client: Any) -> None:
