@@ -124,8 +124,6 @@ async def serve(
     check_exposure(config)
     began = trio.current_time()
     configure_logs(config.log_level, config.log_format)
-    if config.open_loopback:
-        _log.warning("every program on this machine may use chat sessions without a token, as open_loopback says")
     raise_descriptor_limit()
     async with assembled(config, providers or {}) as parts, trio.open_nursery() as beside:
         token = await _bootstrapped(parts, config)
@@ -375,6 +373,8 @@ def _next_due(supervisor: Supervisor[Constellation], wakeups: Wakeups) -> int | 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     for name in unknown_variables():
         _log.warning("unknown environment variable; check its spelling", {"variable": name})
+    if config.open_loopback:
+        _log.warning("every program on this machine may use chat sessions without a token, as open_loopback says")
     parts.state.pending.add(RESUMING)
     await parts.state.sign_ins.check_keys()
     accounts = parts.state.accounts
