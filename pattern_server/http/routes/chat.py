@@ -303,7 +303,7 @@ async def stream(
     last_event_id: Annotated[str | None, Header(description="The same; has priority over `after`.")] = None,
     strict: Strict = True,
 ) -> Response:
-    """Stream the newest turn of a chat session, from its beginning to its end, while it runs or later.
+    """Stream the newest turn of a chat session, while it runs or later.
 
     With the `id` of an event of an earlier turn, the rest of that turn; after its last event, the turn that followed. A
     session without a turn to show answers 204.
