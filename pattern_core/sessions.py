@@ -19,11 +19,12 @@ from pattern_db.connection import Connection, Value
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.journal import turns
 from pattern_db.tables import messages, sessions
-from pattern_db.tables.sessions import SessionRow
+from pattern_db.tables.sessions import ChatRow, SessionRow
 
 TITLE_CHARS_MAX = 200
 
 Session = SessionRow
+Chat = ChatRow
 
 
 @dataclass(eq=False)
@@ -53,6 +54,23 @@ class Sessions:
         return await self._storage.database.read(
             sessions.newest, owner_id, limit, before=before, is_archived=is_archived
         )
+
+    async def chat(self, session_id: str) -> Chat:
+        """Return a session of whichever agent has it, as a front end lists it.
+
+        Raises:
+            NotFound: no agent has one with this id.
+        """
+        try:
+            return await self._storage.database.read(sessions.chat, session_id)
+        except RowNotFound:
+            raise NotFound(NO_SESSION.format(session_id)) from None
+
+    async def chats(self, limit: int, offset: int) -> tuple[list[Chat], int]:
+        """Return the sessions of all agents, the newest first, without archived ones: at most `limit` after the first
+        `offset`; and how many there are.
+        """
+        return await self._storage.database.read_aside(sessions.chats, limit, offset)
 
     async def begun_as(self, beginning: bytes, answer: str) -> Session | None:
         """Return the newest session that was created with this `beginning`, rather one in which `answer` came first."""
@@ -96,11 +114,13 @@ class Sessions:
         if parent.agent_id is None:
             raise InvalidInput("sessions of groups cannot be forked; create a new one")
         position = await self._storage.database.read(_position, parent, message_id)
-        fork = replace(self.new(title or parent.title, parent.origin), parent_id=parent.id, workspace=parent.workspace)
+        new = self.new(title or parent.title, parent.origin)
+        kept = {"workspace": parent.workspace, "working_dir": parent.working_dir}
+        fork = replace(new, parent_id=parent.id, **kept)
         return await self._store(owner_id, fork, begins_as=(parent, position))
 
     async def update(self, owner_id: str, session_id: str, changes: Mapping[str, Value]) -> Session:
-        """Change the title, or archive the session (`is_archived`), which ends no turn of it.
+        """Change the title or the working directory, or archive the session (`is_archived`), which ends no turn of it.
 
         Raises:
             NotFound: there is no such session.
@@ -124,14 +144,20 @@ class Sessions:
         if await database.read(sessions.has_forks, session.id):
             raise has_forks
         await self.update(owner_id, session.id, {"is_archived": True})  # no other turn begins
-        for turn_id in await database.read(turns.open_in_session, session.id):
-            await self._end_turn(turn_id, "session_deleted")
+        await self.stop(session.id, "session_deleted")
         work = UnitOfWork()
         work.store(sessions.delete, session)
         try:
             await self._storage.commit(work)  # as what changes texts is, so that their vectors are deleted
         except RowConflict:  # forked in this moment
             raise has_forks from None
+
+    async def stop(self, session_id: str, reason: str = "user") -> bool:
+        """Cancel the turns of a session; return, once they have ended, whether there were any."""
+        found = await self._storage.database.read(turns.open_in_session, session_id)
+        for turn_id in found:
+            await self._end_turn(turn_id, reason)
+        return bool(found)
 
     async def _store(self, owner_id: str, session: Session, begins_as: tuple[Session, str] | None = None) -> Session:
         def store(connection: Connection) -> Session:

@@ -158,6 +158,9 @@ class Config(BaseSettings):
     data_dir: Path = Field(default_factory=user_data_dir, description="folder of all files; absolute once loaded")
     host: str = Field(default="127.0.0.1", description="address to listen on")
     exposed: bool = Field(default=False, description="serve other machines without TLS, in a network that you trust")
+    open_loopback: bool = Field(
+        default=False, description="front ends for chat sessions (/api/chat …) on this machine need no token"
+    )
     port: Annotated[int, Field(ge=0, le=65535)] = Field(default=8470, description="0: any free port")
     allowed_hosts: tuple[str, ...] = Field(
         default=(), description="names of this server in URLs, with all names below them"
@@ -299,11 +302,18 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(config: Config) -> None:
-    """Refuse to serve other machines in clear text, unless the operator said so.
+    """Refuse to serve other machines in clear text, unless the operator said so, and any of them without a token.
 
     Raises:
         ConfigError: the server would.
     """
+    is_seen = not is_loopback(config.host) or config.exposed or bool(config.http.trusted_proxies)
+    if config.open_loopback and is_seen:
+        raise ConfigError(
+            "--open-loopback (open_loopback = true) serves chat sessions without a token, so only this machine may"
+            " reach the server: listen on 127.0.0.1, without `exposed` and http.trusted_proxies; or leave it out, and"
+            " give the front end a token"
+        )
     if not (is_loopback(config.host) or config.exposed or config.http.trusted_proxies):
         raise ConfigError(
             f"other machines reach {config.host}, and passwords, tokens and messages would not be encrypted."

@@ -119,7 +119,7 @@ async def serve(
         ListenFailed: the address cannot be listened on.
         DatabaseError: the files cannot be opened.
         InvalidInput: a signing key is too short.
-        ConfigError: it would serve other machines without TLS.
+        ConfigError: it would serve other machines without TLS, or without a token.
     """
     check_exposure(config)
     began = trio.current_time()
@@ -373,6 +373,8 @@ def _next_due(supervisor: Supervisor[Constellation], wakeups: Wakeups) -> int | 
 async def _bootstrapped(parts: Assembled, config: Config) -> str | None:
     for name in unknown_variables():
         _log.warning("unknown environment variable; check its spelling", {"variable": name})
+    if config.open_loopback:
+        _log.warning("every program on this machine may use chat sessions without a token, as open_loopback says")
     parts.state.pending.add(RESUMING)
     await parts.state.sign_ins.check_keys()
     accounts = parts.state.accounts

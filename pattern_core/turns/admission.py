@@ -102,9 +102,9 @@ class IncomingMessage:
     what to do if the agent is busy: queue the message (`enqueue`), refuse it (`reject`), end the running turn at its
     next step (`interrupt`), also removing it from the conversation (`rollback`), or join it there (`steer`); None: the
     agent's policy. `parts` are the texts and images in order of a message with images; `content` is then its text.
-    `session_id` names its conversation, None is the agent's main one; a `new_session` is created with it. `fingerprint`
-    is a digest (16 bytes) of the request that it came with, by which a repetition without a key is found; None: one of
-    the message, for its key.
+    `session_id` names its conversation, None is the agent's main one; a `new_session` is created with it. One that
+    `is_alone` is refused while its session has an open turn. `fingerprint` is a digest (16 bytes) of the request that
+    it came with, by which a repetition without a key is found; None: one of the message, for its key.
     """
 
     agent_id: str
@@ -120,6 +120,7 @@ class IncomingMessage:
     parts: tuple[Text | Image, ...] = ()
     session_id: str | None = None
     new_session: SessionRow | None = None
+    is_alone: bool = False
     options: TurnOptions = NO_OPTIONS
     fingerprint: bytes | None = None
     asker: Asker | None = None
@@ -335,7 +336,7 @@ def check_session(connection: Connection, incoming: IncomingMessage, owner_id: s
 
     Raises:
         NotFound: there is no such session.
-        Conflict: it is archived.
+        Conflict: it is archived, or has an open turn and the message must be alone.
         InvalidInput: there are too many.
     """
     if incoming.new_session is not None:
@@ -349,6 +350,8 @@ def check_session(connection: Connection, incoming: IncomingMessage, owner_id: s
         raise NotFound(NO_SESSION.format(incoming.session_id)) from None
     if session.is_archived:
         raise Conflict(f"the session {session.id} is archived; set `archived` to false first, or use another one")
+    if incoming.is_alone and turns.open_in_session(connection, session.id):
+        raise Conflict(f"the session {session.id} is busy; wait for its turn to end, or stop it", busy=True)
 
 
 def create_session(connection: Connection, owner_id: str, session: SessionRow) -> None:

@@ -278,6 +278,15 @@ def open_in_session(connection: Connection, session_id: str) -> list[str]:
     return [turn_id for (turn_id,) in rows]
 
 
+def in_session(connection: Connection, session_id: str, event: int | None, *, was_over: bool) -> TurnRow | None:
+    """Return the newest turn of a session; given the number of an event, the one to which that belongs, or if the turn
+    `was_over` with it the next one.
+    """
+    where, order = ("> ?2", "ASC") if was_over else ("<= coalesce(?2, first_event)", "DESC")
+    place = f"WHERE session_id = ?1 AND first_event {where} ORDER BY key {order} LIMIT 1"
+    return TURNS.first(connection, place, (session_id, event))
+
+
 def unwanted(connection: Connection) -> list[tuple[str, str]]:
     """Return the ids of queued turns that were asked to stop, with the reasons, oldest first."""
     rows = connection.execute(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table, fetch_all
-from pattern_db.enums import SearchKind
+from pattern_db.enums import SearchKind, TurnStatus
 from pattern_db.errors import RowNotFound
 from pattern_db.tables import embeddings, messages, summaries
 
@@ -21,7 +21,8 @@ class SessionRow:
     message.
 
     A fork begins as the session `parent_id`; `summary_id` is the newest summary that both have. `beginning` is a digest
-    (of its owner, too) by which a front end without ids of sessions finds it again.
+    (of its owner, too) by which a front end without ids of sessions finds it again. `working_dir` is where commands of
+    its turns run: an absolute path, None for the shell's first root.
     """
 
     id: str
@@ -37,10 +38,47 @@ class SessionRow:
     beginning: bytes | None = None
     workspace: str | None = None
     said_at: str | None = None
+    working_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRow:
+    """A session of an agent as a front end lists it: the `status` of its newest turn (None: it had none), how many
+    messages of people, the agent and tools it has, what its turns used, in and out, and what was said in it first.
+    """
+
+    id: str
+    agent_id: str
+    title: str | None
+    working_dir: str | None
+    created_at: str
+    updated_at: str
+    status: TurnStatus | None
+    message_count: int
+    tokens: int
+    first_said: str | None
 
 
 _LAST_SAID = "(SELECT created_at FROM messages WHERE session_id = sessions.id ORDER BY position DESC LIMIT 1)"
 _SESSIONS = Table("sessions", SessionRow, "session {}", columns={"said_at": _LAST_SAID}, types={"is_archived": bool})
+_OF_SESSION = (
+    "messages WHERE agent_id = sessions.agent_id AND is_deleted = 0 AND position IN (SELECT position FROM messages"
+    " WHERE session_id = sessions.id UNION SELECT position FROM session_message WHERE session_id = sessions.id)"
+)
+_CHATS = Table(
+    "sessions",
+    ChatRow,
+    columns={
+        "updated_at": f"max(updated_at, coalesce({_LAST_SAID}, ''))",
+        "status": "(SELECT status FROM turn WHERE session_id = sessions.id ORDER BY key DESC LIMIT 1)",
+        "message_count": f"(SELECT count(*) FROM {_OF_SESSION} AND role IN ('user', 'assistant', 'tool'))",
+        "tokens": "(SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM turn JOIN usage ON usage.turn = turn.key"
+        " WHERE turn.session_id = sessions.id)",
+        "first_said": f"(SELECT content FROM {_OF_SESSION} AND role = 'user' ORDER BY position LIMIT 1)",
+    },
+    types={"status": TurnStatus},
+)
+_LISTED = "WHERE agent_id IS NOT NULL AND is_archived = 0"
 change = _SESSIONS.change
 
 
@@ -52,10 +90,13 @@ def create(connection: Connection, owner_id: str, row: SessionRow) -> None:
         apsw.ConstraintError: its parent is gone (translated to `RowConflict`).
     """
     connection.execute(
-        "INSERT INTO sessions (id, title, origin, parent_id, created_at, updated_at, beginning, workspace, agent_id,"
-        " group_id) SELECT ?1, ?2, ?3, ?4, ?5, ?5, ?7, ?8, * FROM (SELECT id, NULL FROM agents WHERE id = ?6"
-        " UNION ALL SELECT NULL, id FROM agent_groups WHERE id = ?6)",
-        (row.id, row.title, row.origin, row.parent_id, row.created_at, owner_id, row.beginning, row.workspace),
+        "INSERT INTO sessions (id, title, origin, parent_id, created_at, updated_at, beginning, workspace, working_dir,"
+        " agent_id, group_id) SELECT ?1, ?2, ?3, ?4, ?5, ?5, ?7, ?8, ?9, * FROM (SELECT id, NULL FROM agents WHERE"
+        " id = ?6 UNION ALL SELECT NULL, id FROM agent_groups WHERE id = ?6)",
+        (
+            *(row.id, row.title, row.origin, row.parent_id, row.created_at, owner_id, row.beginning),
+            *(row.workspace, row.working_dir),
+        ),
     )
     if connection.changes() != 1:
         raise RowNotFound(f"there is no agent or group {owner_id}")
@@ -69,6 +110,29 @@ def find(connection: Connection, owner_id: str, session_id: str) -> SessionRow:
     """
     where = "WHERE id = ? AND coalesce(agent_id, group_id) = ?"
     return _SESSIONS.one(connection, where, (session_id, owner_id), f"session {session_id}")
+
+
+def chat(connection: Connection, session_id: str) -> ChatRow:
+    """Return a session of an agent as a front end lists it.
+
+    Raises:
+        RowNotFound: there is none.
+    """
+    return _CHATS.one(connection, "WHERE id = ? AND agent_id IS NOT NULL", (session_id,), f"session {session_id}")
+
+
+def chats(connection: Connection, limit: int, offset: int) -> tuple[list[ChatRow], int]:
+    """Return sessions of agents that are not archived, the newest first: at most `limit` after the first `offset`; and
+    how many there are.
+    """
+    page = f"{_LISTED} ORDER BY created_at DESC, id DESC LIMIT ? OFFSET ?"
+    return _CHATS.select(connection, page, (limit, offset)), _CHATS.count(connection, _LISTED)
+
+
+def working_dir(connection: Connection, session_id: str) -> str | None:
+    """Return where commands of a session run; None if the session has no place of its own, or is gone."""
+    found = connection.execute("SELECT working_dir FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    return None if found is None else found[0]
 
 
 def begun_as(connection: Connection, beginning: bytes, answer: str) -> SessionRow | None:

@@ -184,6 +184,11 @@ def _exposure(config: Config) -> Looked:
     except ConfigError as error:
         yield "problem", error.message
         return
+    if config.open_loopback:
+        yield (
+            "note",
+            "programs on this machine may use chat sessions without a token, as open_loopback = true says",
+        )
     proxies = ", ".join(map(str, config.http.trusted_proxies))
     if is_loopback(config.host):
         yield "ok", f"only this machine reaches {config.host}" + (f"; proxies with TLS: {proxies}" if proxies else "")

@@ -20,6 +20,7 @@ from pattern_server.serve import serve as serve_until_stopped
 @click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1, this machine alone]")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.  [default: 8470]")
 @click.option("--exposed", is_flag=True, default=None, help="Serve other machines without TLS, in a trusted network.")
+@click.option("--open-loopback", is_flag=True, default=None, help="Front ends for chat sessions need no token here.")
 @config_option
 @data_dir_option
 def serve(config_file: Path | None, data_dir: Path | None, **flags: Any) -> None:

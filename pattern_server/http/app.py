@@ -31,6 +31,7 @@ RESOURCES = (
     "pattern_server.http.routes.groups",
     "pattern_server.http.routes.messages",
     "pattern_server.http.routes.sessions",
+    "pattern_server.http.routes.chat",
     "pattern_server.http.routes.turns",
     "pattern_server.http.routes.memory",
     "pattern_server.http.routes.folders",

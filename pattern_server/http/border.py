@@ -11,7 +11,7 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from pattern_db.errors import DatabaseError
 from pattern_server.accounts import Principal, Unauthorized
 from pattern_server.config import is_loopback
 from pattern_server.http import ABORT, GONE, KEEP, LEFT, REAUTHENTICATE, STREAM
-from pattern_server.http.errors import OPENAI, RequestTimeout, TooLarge, for_path, of_error, problem
+from pattern_server.http.errors import CHAT, OPENAI, RequestTimeout, TooLarge, for_path, of_error, problem
 from pattern_server.http.routing import API, SIGN_IN, ServerState
 from pattern_server.rates import RequestRates
 
@@ -167,7 +167,7 @@ class Border:
             own = f"with the token {principal.token_id or principal.username}"
             bounds = {own: config.http.requests_per_token_max, "with a token": config.http.requests_max}
         with self._counted(bounds):
-            if scope["app"].unloaded and path.startswith((API, "/mcp/", f"{OPENAI}/")):
+            if scope["app"].unloaded and path.startswith(("/api/", "/mcp/", f"{OPENAI}/")):
                 await trio.to_thread.run_sync(scope["app"].load, scope)
             longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
             await exchange.read_body(max(config.body_bytes_max, longer))
@@ -178,9 +178,14 @@ class Border:
 
     async def _authenticate(self, scope: Scope, authorization: bytes) -> Principal:
         kind, _, secret = authorization.partition(b" ")
-        if kind.lower() != b"bearer" or not secret.strip():
+        accounts = self._server.accounts
+        is_open = self._server.config.open_loopback and CHAT.fullmatch(scope["path"]) is not None
+        if is_open and not secret.strip():
+            authenticate: Callable[[], Awaitable[Principal]] = accounts.whoever
+        elif kind.lower() != b"bearer" or not secret.strip():
             raise Unauthorized("the token is missing; send the header `Authorization: Bearer <token>`")
-        authenticate = partial(self._server.accounts.authenticate, secret.strip().decode("latin-1"))
+        else:
+            authenticate = partial(accounts.authenticate, secret.strip().decode("latin-1"))
         principal = await authenticate()
 
         async def reauthenticate() -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from pattern_core.errors import PatternError
 from pattern_db.errors import DatabaseError
@@ -63,6 +64,7 @@ STATUS: Mapping[str, int] = {
     "backup_failed": 507,
 }
 OPENAI = "/v1"  # paths of clients that speak OpenAI's protocol
+CHAT = re.compile(r"/api/(chat|stream|stop|sessions?)(/.*)?")  # paths of front ends for chat sessions
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 RETRY_AFTER_S = 5  # if the error itself has no such value
 
@@ -135,10 +137,17 @@ def problem(
 
 
 def for_path(path: str, response: Response) -> Response:
-    """Return a problem document in the form that clients of this path read: below `/v1` in OpenAI's.
+    """Return a problem document in the form that clients of this path read: below `/v1` in OpenAI's, for chat sessions
+    in that of their server.
 
-    Such a client repeats a request after a conflict or a failure by itself; where that is wrong it is asked not to.
+    A client of OpenAI's repeats a request after a conflict or a failure by itself; where that is wrong it is asked not
+    to.
     """
+    if CHAT.fullmatch(path):
+        problem = json.loads(bytes(response.body))
+        sent = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
+        body = {"success": False, "error": problem["detail"], "code": problem["code"]}
+        return JSONResponse(body, response.status_code, sent)
     if not path.startswith(f"{OPENAI}/"):
         return response
     problem, status = json.loads(bytes(response.body)), response.status_code

@@ -18,8 +18,8 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from pattern_db.files import shipped
+from pattern_server.http.errors import CHAT, OPENAI, STATUS
 from pattern_server.http.errors import MEDIA_TYPE as PROBLEM_TYPE
-from pattern_server.http.errors import OPENAI, STATUS
 from pattern_server.http.routing import ApiRoute
 
 WORDS: Mapping[str, Any] = tomllib.loads(shipped("data/api.toml").read_text(encoding="utf-8"))
@@ -27,6 +27,11 @@ FIELDS, EXAMPLES, SCHEMAS = WORDS["fields"], WORDS["examples"], WORDS["schemas"]
 SCHEMA_PLACE = "#/components/schemas/"
 TIME = "2026-01-31T12:00:00.000Z"
 
+# Errors that are not problem documents.
+_FORMS = {
+    "OpenAIError": "An error in OpenAI's form; `code` is that of a problem document.",
+    "ChatError": "An error as front ends for chat sessions read it; `code` is that of a problem document.",
+}
 _GENERIC = re.compile(r"(Page|Items)_(\w+)_")
 _GENERIC_NAMES = {"Page": "Page", "Items": "List"}
 # Fields that the core knows as objects of any shape, and that always have this one.
@@ -39,7 +44,7 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     schemas |= {**deepcopy(WORDS["shapes"]), **_event_schemas()}
-    error = schemas.pop("OpenAIError")
+    errors = {name: schemas.pop(name) for name in _FORMS}
     for name, schema in schemas.items():
         _explain(name, schema)
     for name, schema in schemas.items():
@@ -56,10 +61,8 @@ def describe(made: dict[str, Any], routes: Sequence[BaseRoute]) -> dict[str, Any
         f"Problem{status}": {"description": f"{text} {_codes(status)}", "content": content}
         for status, text in texts.items()
     }
-    responses["OpenAIError"] = {
-        "description": "An error in OpenAI's form; `code` is that of a problem document.",
-        "content": {"application/json": {"schema": error}},
-    }
+    for name, words in _FORMS.items():
+        responses[name] = {"description": words, "content": {"application/json": {"schema": errors[name]}}}
     bearer = {
         "type": "http",
         "scheme": "bearer",
@@ -103,9 +106,9 @@ def _complete(operation: dict[str, Any], method: str, route: APIRoute) -> None:
         for status in sorted(_problems(operation, method)):
             responses.setdefault(str(status), {"$ref": f"#/components/responses/Problem{status}"})
     failure = {"$ref": "#/components/responses/Problem"}
-    if route.path.startswith(OPENAI):
+    if (form := "OpenAIError" if route.path.startswith(OPENAI) else CHAT.match(route.path) and "ChatError") is not None:
         responses = {status: answer for status, answer in responses.items() if "$ref" not in answer}
-        failure = {"$ref": "#/components/responses/OpenAIError"}
+        failure = {"$ref": f"#/components/responses/{form}"}
     operation["responses"] = {**responses, "default": failure}
 
 

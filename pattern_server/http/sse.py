@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 
 import trio
@@ -38,9 +38,15 @@ def fields_of(event: Event) -> dict[str, object]:
 
 
 def encode(event: Event) -> bytes:
-    """Return one event as sent. Its data is one line of JSON."""
-    text = json.dumps(fields_of(event), ensure_ascii=False, separators=(",", ":"))
-    return f"id: {event.seq}\nevent: {event.name}\ndata: {text}\n\n".encode("utf-8", "replace")
+    """Return one event as sent."""
+    return sent(fields_of(event), event.name, event.seq)
+
+
+def sent(data: Mapping[str, object], name: str = "", number: object = None) -> bytes:
+    """Return an event of a stream, with its number if it has one. Its data is one line of JSON."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    head = "" if number is None else f"id: {number}\n"
+    return f"{head}{f'event: {name}' + chr(10) if name else ''}data: {text}\n\n".encode("utf-8", "replace")
 
 
 def place_of(last_event_id: str | None, after: int | None) -> int:
@@ -131,7 +137,7 @@ class EventStream(Response):
                 if has_ended:
                     async with aclosing(stored(constellation, self._after, self._turn_id)) as events:
                         async for event in events:
-                            await self._send_piece(self.encode(event))
+                            await self._send_piece(await self.piece(constellation, event))
                             if self.is_over:
                                 break
                 else:
@@ -149,6 +155,10 @@ class EventStream(Response):
         return f"retry: {RETRY_MS}\n\n".encode()
 
     encode: Callable[[Event], bytes] = staticmethod(encode)  # an event as sent; maybe nothing
+
+    async def piece(self, _constellation: Constellation, event: Event) -> bytes:
+        """Return an event as sent, where that needs more than the event."""
+        return self.encode(event)
 
     async def last(self, _constellation: Constellation) -> bytes:
         """Return what is sent after the last event."""
@@ -177,12 +187,13 @@ class EventStream(Response):
         events = constellation.events.subscribe(after=self._after, turn_id=self._turn_id, is_new=self._is_new)
         quiet_until = trio.current_time() + KEEP_ALIVE_S
         while True:
-            piece = b""
+            event = None
             with trio.move_on_after(min(KEEP_ALIVE_S, RECHECK_S)):
                 try:
-                    piece = self.encode(await anext(events))
+                    event = await anext(events)
                 except StopAsyncIteration:
                     return
+            piece = b"" if event is None else await self.piece(constellation, event)
             if not piece and trio.current_time() >= quiet_until:
                 piece = b": still here\n\n"
             await self._send_piece(piece)

@@ -6,6 +6,7 @@ import resource
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -424,6 +425,15 @@ def test_other_machines_are_served_only_where_that_is_said(host: str, tmp_path: 
         check_exposure(load(data_dir=tmp_path, host=host))
     check_exposure(load(data_dir=tmp_path, host=host, exposed=True))
     check_exposure(load(data_dir=tmp_path, host=host, http={"trusted_proxies": ["10.0.0.0/8"]}))
+
+
+@pytest.mark.parametrize(
+    "reached", [{"host": "0.0.0.0"}, {"exposed": True}, {"http": {"trusted_proxies": ["127.0.0.1"]}}]
+)
+def test_without_a_token_only_this_machine_is_served(reached: dict[str, Any], tmp_path: Path) -> None:
+    check_exposure(load(data_dir=tmp_path, open_loopback=True))
+    with pytest.raises(ConfigError, match="--open-loopback"):
+        check_exposure(load(data_dir=tmp_path, open_loopback=True, **reached))
 
 
 def test_misfits_name_the_line_and_what_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:

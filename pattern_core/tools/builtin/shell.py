@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pattern_core.errors import Unavailable
@@ -12,6 +13,7 @@ from pattern_core.shell.policy import ShellSettings, verdict
 from pattern_core.shell.shell import TIMEOUT_MAX_S, TIMEOUT_S, Command
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
 from pattern_db.enums import EffectClass
+from pattern_db.tables import sessions
 
 Operation = Literal["execute", "spawn", "output", "kill", "status"]
 SETTLING_S = 15.0  # for a command that does not end by itself when its time is up
@@ -60,11 +62,12 @@ async def shell(
     agent_id = context.agent_id
     match op:
         case "execute":
-            line = needed(command, "command", op)
-            ended = await service.execute(line, agent_id=agent_id, directory=directory, timeout_s=timeout)
+            line, place = needed(command, "command", op), await _placed(context, directory)
+            ended = await service.execute(line, agent_id=agent_id, directory=place, timeout_s=timeout)
             return _finished(ended, timeout)
         case "spawn":
-            task = await service.spawn(needed(command, "command", op), agent_id=agent_id, directory=directory)
+            line, place = needed(command, "command", op), await _placed(context, directory)
+            task = await service.spawn(line, agent_id=agent_id, directory=place)
             return done(f"It runs as {task.id}; output shows what it prints", **_shown(task))
         case "output":
             return _output(service.find(needed(task_id, "task_id", op), agent_id=agent_id), since)
@@ -77,6 +80,14 @@ async def shell(
             count = sum(task.is_running for task in tasks)
             words = f"{count} of {len(tasks)} tasks run" if tasks else "You have no tasks"
             return done(words, tasks=[_shown(task) for task in tasks])
+
+
+async def _placed(context: ToolContext, directory: str | None) -> str | None:
+    """Return the directory as meant in the turn's session, which may have one of its own."""
+    if context.session_id is None:
+        return directory
+    own = await context.storage.database.read(sessions.working_dir, context.session_id)
+    return directory if own is None else str(Path(own) / (directory or ""))
 
 
 def _shown(task: Command) -> dict[str, object]:

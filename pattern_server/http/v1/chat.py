@@ -31,7 +31,7 @@ from pattern_server.http.bodies import RequestModel
 from pattern_server.http.errors import OPENAI, for_path, of_error
 from pattern_server.http.routes.messages import ended
 from pattern_server.http.routing import Access, MayChat, Router, Server
-from pattern_server.http.sse import EventStream
+from pattern_server.http.sse import EventStream, sent
 from pattern_server.http.v1.asked import A_BOOL, Asked, AskedRequest, Effort
 from pattern_server.http.v1.exchange import (
     STREAMED,
@@ -181,12 +181,6 @@ class Shape:
     def _chunk(self, choices: Sequence[object], **more: object) -> bytes:
         usage = {"usage": None} if self._includes_usage else {}
         return sent({**self._common, "object": "chat.completion.chunk", "choices": choices, **usage, **more})
-
-
-def sent(data: Mapping[str, object], name: str = "") -> bytes:
-    """Return an event of a stream."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return f"{f'event: {name}' + chr(10) if name else ''}data: {text}\n\n".encode("utf-8", "replace")
 
 
 def _calls(reply: Reply) -> list[dict[str, object]]:

@@ -24,8 +24,9 @@ from pattern_server.accounts import Principal
 from pattern_server.http.errors import OPENAI
 from pattern_server.http.routes.messages import ended
 from pattern_server.http.routing import Access, Demand, MayChat, MayRead, Router, Server, ServerState
+from pattern_server.http.sse import sent
 from pattern_server.http.v1.asked import Asked, AskedRequest, Effort
-from pattern_server.http.v1.chat import answering, of_model, sent
+from pattern_server.http.v1.chat import answering, of_model
 from pattern_server.http.v1.exchange import (
     STREAMED,
     AnswerStream,

@@ -41,6 +41,7 @@ class ToolRig:
     web: Web | None = None
     shell: Shell | None = None
     halt: Halt | None = None
+    session_id: str | None = None
 
     def __post_init__(self) -> None:
         self.ids = self.rig.storage.ids
@@ -67,7 +68,7 @@ class ToolRig:
             turn_id="turn_1",
             batch_id=self.batch_id,
             batch_type=BatchType.USER_REQUEST,
-            session_id=None,
+            session_id=self.session_id,
             call_id="call_1",
             by=Attribution(author=agent_author(self.agent_id), cause=cause),
             idempotency_key="key",

@@ -14,6 +14,8 @@ from pattern_core.tools.builtin.shell import SHOWN_CHARS_MAX, consent, shell
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolSettings
 from pattern_db.enums import EffectClass
+from pattern_db.tables import sessions
+from pattern_db.tables.sessions import SessionRow
 from tests.pattern_core.shell.conftest import living
 from tests.pattern_core.tools.rig import ToolRig
 
@@ -36,6 +38,19 @@ async def test_execute(able: ToolRig, tmp_path: Path) -> None:
     assert (answer["success"], data["output"]) == (True, f"{tmp_path}/src\n")
     assert (data["exit_code"], data["timeout"]) == (3, False)
     assert answer["message"].startswith("It ended with exit code 3")
+
+
+async def test_a_session_may_have_a_directory_of_its_own(able: ToolRig, tmp_path: Path) -> None:
+    (tmp_path / "app" / "src").mkdir(parents=True)
+    now = able.rig.storage.now()
+    session = SessionRow(id="ses_1", created_at=now, updated_at=now, working_dir=str(tmp_path / "app"))
+    await able.rig.database.write(sessions.create, able.agent_id, session)
+    for session_id, directory, place in (
+        (None, None, ""), ("ses_1", None, "/app"), ("ses_1", "src", "/app/src"), ("ses_none", None, "")
+    ):  # fmt: skip
+        able.session_id = session_id
+        answer = await able.call(shell, op="execute", command="pwd", directory=directory)
+        assert answer["data"]["output"] == f"{tmp_path}{place}\n"
 
 
 async def test_when_its_time_is_up_what_it_printed_is_kept(able: ToolRig) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import TurnStatus
 from pattern_db.errors import RowConflict, RowNotFound, translated
-from pattern_db.journal import steps, turns, usage
+from pattern_db.journal import events, steps, turns, usage
 from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import InboxRow, NewTurn, Started
 from pattern_db.journal.usage import UsageRow
@@ -353,6 +353,21 @@ def test_open_turns_of_a_session(db: Connection) -> None:
     assert turns.open_in_session(db, "ses_1") == ["turn_s0", "turn_s3"]
     turns.end(db, turns.by_id(db, "turn_s0").key, status="cancelled", ended_at=NOW)
     assert turns.open_in_session(db, "ses_1") == ["turn_s3"]
+
+
+def test_the_turn_of_a_session_is_the_newest_or_that_of_an_event(db: Connection, plan_of: PlanOf) -> None:
+    for number, session_id in enumerate(["ses_1", "ses_2", "ses_1"]):  # with the events 1 and 2, 3 and 4, 5 and 6
+        key = turns.insert(db, NewTurn("agt_ada", f"turn_{number}", "user:u", 1, NOW, session_id=session_id))
+        events.append(db, [(key, "turn.queued", "{}"), (key, "turn.cancelled", "{}")], created_at=NOW)
+
+    def found(session_id: str, event: int | None = None, *, was_over: bool = False) -> str | None:
+        row = turns.in_session(db, session_id, event, was_over=was_over)
+        return None if row is None else row.id
+
+    assert (found("ses_1"), found("ses_2"), found("ses_3")) == ("turn_2", "turn_1", None)
+    assert [found("ses_1", event) for event in (1, 2, 4, 5, 9)] == ["turn_0", *["turn_0"] * 2, "turn_2", "turn_2"]
+    assert (found("ses_1", 2, was_over=True), found("ses_1", 6, was_over=True)) == ("turn_2", None)
+    assert "turn_session (session_id=?)" in plan_of(lambda: found("ses_1"))[0]
 
 
 def test_who_steers_joins_a_turn_of_its_own_session(db: Connection) -> None:

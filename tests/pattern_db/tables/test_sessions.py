@@ -11,10 +11,11 @@ import pytest
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
 from pattern_db.errors import RowNotFound
-from pattern_db.journal import turns
+from pattern_db.journal import turns, usage
 from pattern_db.journal.turns import NewTurn
+from pattern_db.journal.usage import UsageRow
 from pattern_db.tables import messages, sessions, summaries
-from pattern_db.tables.sessions import SessionRow
+from pattern_db.tables.sessions import ChatRow, SessionRow
 from pattern_db.tables.summaries import SummaryRow
 from tests.pattern_db.conftest import PlanOf, Say
 
@@ -131,6 +132,31 @@ def test_sessions_are_listed_and_changed(db: Connection) -> None:
         sessions.change(db, "ses_none", {"title": None})
 
 
+def test_front_ends_list_the_sessions_of_all_agents_with_what_was_said_and_spent(talk: Connection, say: Say) -> None:
+    said_at = sessions.find(talk, ADA, ONE.id).said_at or ""
+    assert sessions.chat(talk, ONE.id) == ChatRow(
+        ONE.id, ADA, None, None, NOW, said_at, status=None, message_count=3, tokens=0, first_said="tea 2"
+    )
+    later = "2026-01-02T00:00:00.000Z"
+    sessions.create(talk, "agt_bob", replace(FORK, created_at=later, working_dir="/srv"))
+    assert (sessions.working_dir(talk, FORK.id), sessions.working_dir(talk, "ses_none")) == ("/srv", None)
+    for number, used in enumerate([(70, 30), (40, 10), (20, 5)]):
+        key = turns.insert(talk, NewTurn(ADA, f"turn_{number}", "user:u", 1, NOW, session_id=ONE.id))
+        usage.add(talk, UsageRow(key, 1, 1, ADA, "p", "m", NOW, *used))
+        turns.end(talk, key, status=("failed", "failed", "completed")[number], ended_at=NOW)
+    say(10, "you are welcome", role=Role.ASSISTANT, session_id=ONE.id, is_archived=True)
+    say(11, "a heartbeat", role=Role.SYSTEM, session_id=ONE.id, is_archived=True)
+    found = sessions.chat(talk, ONE.id)
+    assert (found.status, found.message_count, found.tokens) == ("completed", 4, 175)
+    assert [row.id for row in sessions.chats(talk, 9, 0)[0]] == [FORK.id, TWO.id, ONE.id], "the newest first"
+    page, total = sessions.chats(talk, 1, 1)
+    assert ([row.id for row in page], total) == ([TWO.id], 3)
+    sessions.change(talk, TWO.id, {"is_archived": True})
+    assert sessions.chats(talk, 9, 0)[1] == 2
+    with pytest.raises(RowNotFound):
+        sessions.chat(talk, "ses_none")
+
+
 def test_a_session_is_deleted_with_what_was_said_in_it(talk: Connection) -> None:
     summaries.insert(talk, summary(1, 2, 2))
     key = turns.insert(talk, NewTurn(ADA, "turn_s", "user:u", 1, NOW, session_id=ONE.id))
@@ -156,6 +182,7 @@ def test_a_session_is_deleted_with_what_was_said_in_it(talk: Connection) -> None
         lambda db: sessions.find(db, ADA, ONE.id),
         lambda db: sessions.newest(db, ADA, 5),
         lambda db: sessions.count(db, ADA),
+        lambda db: sessions.chat(db, ONE.id),
         lambda db: sessions.has_forks(db, ONE.id),
         lambda db: sessions.begun_as(db, b"b" * 16, "tea"),
         lambda db: summaries.newest(db, ADA),

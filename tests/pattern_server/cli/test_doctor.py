@@ -260,4 +260,8 @@ def test_who_reaches_the_server(data_dir: Path) -> None:
         "note",
         "other machines reach 0.0.0.0 without TLS, as exposed = true says",
     )
+    assert found(open_loopback=True) == (
+        "note",
+        "programs on this machine may use chat sessions without a token, as open_loopback = true says",
+    )
     assert "firewall" in found(host="0.0.0.0", http={"trusted_proxies": ["10.0.0.0/8"]})[1]

@@ -16,7 +16,7 @@ from referencing.jsonschema import DRAFT202012
 
 from pattern_core.events import TERMINAL
 from pattern_server.http.app import Application
-from pattern_server.http.errors import STATUS
+from pattern_server.http.errors import CHAT, STATUS
 from pattern_server.http.openapi import EXAMPLES, FIELDS, SCHEMAS, WORDS
 from pattern_server.http.routes import health
 from tests.recorded.__main__ import recordings
@@ -96,10 +96,10 @@ def test_names_are_plain_and_unique() -> None:
 
 def test_every_operation_says_how_it_fails_and_what_token_it_needs() -> None:
     for path, one in ((path, one) for path, found in described()["paths"].items() for one in found.values()):
-        form = "OpenAIError" if path.startswith("/v1/") else "Problem"
+        form = "OpenAIError" if path.startswith("/v1/") else "ChatError" if CHAT.match(path) else "Problem"
         assert one["responses"]["default"] == {"$ref": f"#/components/responses/{form}"}
         assert ("security" in one) == path.startswith(("/api/", "/mcp/", "/v1/"))
-        assert not path.startswith("/api/") or {"401", "403", "422", "503"} < one["responses"].keys()
+        assert form != "Problem" or "security" not in one or {"401", "403", "422", "503"} < one["responses"].keys()
     assert described()["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     assert described()["paths"]["/api/v1/constellations/{c}/agents"]["post"]["security"] == [{"bearer": ["write"]}]
 
