@@ -52,6 +52,7 @@ from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Image, Text
 from pattern_core.outbox import Outbox
+from pattern_core.rules.facts import trust
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, Asker, IncomingMessage, NotAtRest, Ticket, TurnOptions
@@ -524,11 +525,13 @@ class _Run:
         words = quoted([own, *(line for line in self._said() if line.key > own.key)])
         text = f"Group {self.plan.name}, which you observe. Nothing is asked of you.\n\n{words}"
         about, session_id = {"group_id": self.plan.id, "turn_id": self.turn.id}, self.turn.session_id
+        level = trust(connection, self.key)
         for one in group_table.members(connection, self.plan.id):  # those that are left
             if one.role == OBSERVER:
                 position = self._journal.ids.position()
                 seen = MessageRow(message_id(position), one.id, position, Role.USER, now, text, source="group")
                 seen = seen._replace(source_metadata=about, session_id=session_id, is_archived=session_id is not None)
+                seen = seen._replace(trust=level)
                 messages.append(connection, [seen])
 
 

@@ -327,18 +327,6 @@ def test_a_waiting_message_goes_with_its_agent(db: Connection, make_turn: MakeTu
     assert turns.first_message(db, "agt_ada") is None
 
 
-def test_who_led_to_a_turn_is_found_through_those_that_asked_and_those_that_joined(
-    db: Connection, make_turn: MakeTurn
-) -> None:
-    first = make_turn("turn_1", sender="user:u")
-    second = make_turn("turn_2", parent_turn=first, sender="agent:agt_ada")
-    joined = make_turn("turn_3", sender="system")
-    turns.join(db, joined, second, ended_at=NOW)
-    assert sorted(turns.origins(db, second)) == [("agent:agt_ada", True), ("system", False), ("user:u", False)]
-    assert turns.origins(db, first) == [("user:u", False)]
-    assert turns.origins(db, 99) == []
-
-
 def test_a_message_is_found_by_its_turn(db: Connection, make_turn: MakeTurn) -> None:
     key = make_turn("turn_1")
     with pytest.raises(RowNotFound):
