@@ -26,7 +26,7 @@ from pattern_core.validation import names_in, read, without_null
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
 from pattern_db.errors import RowConflict, RowNotFound
-from pattern_db.journal import group_runs
+from pattern_db.journal import group_runs, turns
 from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.tables import groups
 from pattern_db.tables.groups import GroupRow, Member
@@ -137,8 +137,10 @@ class Groups:
 
         Raises:
             NotFound: it does not exist any longer.
+            Conflict: a turn of it has not ended.
         """
         async with given_or_alone(None, self._storage.commit) as work:
+            work.store(turns.require_rest, group.id)
             work.store(groups.delete, group.id)
             work.event("group.deleted", {"group_id": group.id, "name": group.name})
         self.changes += 1

@@ -552,14 +552,17 @@ class Actors:
         self.forget(turn.agent.id)
 
     async def _give_back(self, row: TurnRow, payload: Mapping[str, object], why: str, *, is_final: bool) -> None:
-        """End a queued turn that cannot start; its message is delivered later, or waits for a person."""
+        """End a queued turn that cannot start; its message is delivered later, or waits for a person, unless a group
+        asked.
+        """
         now, error = self._journal.now(), {"code": "undelivered", "message": why}
 
         def store(connection: Connection) -> tuple[None, list[Event]]:
             turns.take_message(connection, row.key)
             turns.end(connection, row.key, status=TurnStatus.FAILED, ended_at=now, error=error)
-            waits = admission.undelivered(row, payload, error=why, now=now, is_final=is_final)
-            outbox.add(connection, waits)
+            if not admission.is_asked(connection, row):
+                waits = admission.undelivered(row, payload, error=why, now=now, is_final=is_final)
+                outbox.add(connection, waits)
             return None, append(connection, (row.key, row.id), [ended(TurnStatus.FAILED, error)], created_at=now)
 
         await self._journal.commit(store)

@@ -420,13 +420,17 @@ def undelivered(
     )
 
 
+def is_asked(connection: Connection, turn: TurnRow) -> bool:
+    """Return whether a group's turn asked for this one: it sees how this ends, and nobody waits for it afterwards."""
+    return turn.parent_turn is not None and turns.by_key(connection, turn.parent_turn).group_id is not None
+
+
 def unanswered(connection: Connection, key: int, *, error: str, now: str, is_final: bool) -> OutboxRow | None:
     """Return the message of a started turn that failed, as `undelivered`, if no one else knows of it: not if a person
     sent it, or a group's turn asked.
     """
     turn = turns.by_key(connection, key)
-    is_asked = turn.parent_turn is not None and turns.by_key(connection, turn.parent_turn).group_id is not None
-    if turn.sender.startswith(PEOPLE) or is_asked:
+    if turn.sender.startswith(PEOPLE) or is_asked(connection, turn):
         return None
     first = messages.by_batch(connection, turn.agent_id, turn.batch_id or "")[0]
     payload = {"content": first.content, "source": first.source, "source_metadata": first.source_metadata}

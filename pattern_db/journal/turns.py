@@ -286,6 +286,17 @@ def open_turns(connection: Connection, agent_id: str) -> list[str]:
     return [turn_id for (turn_id,) in rows]
 
 
+def require_rest(connection: Connection, owner_id: str) -> None:
+    """Check that all turns of an agent or a group have ended: one that is deleted before would never end.
+
+    Raises:
+        RowConflict: one has not.
+    """
+    sql = "SELECT id FROM turn WHERE ended_at IS NULL AND coalesce(agent_id, group_id) = ? LIMIT 1"
+    if (found := connection.execute(sql, (owner_id,)).fetchone()) is not None:
+        raise RowConflict(f"the turn {found[0]} of {owner_id} has not ended")
+
+
 def open_in_session(connection: Connection, session_id: str) -> list[str]:
     """Return the ids of the session's turns that have not ended, oldest first: a group's before its members'."""
     rows = connection.execute(
