@@ -513,8 +513,8 @@ class Constellation:
         """
         group = await self.groups.get(id_or_name)
         while True:
-            while (found := await self.database.read(group_runs.first_open, group.id)) is not None:
-                await self._end(found[0].id, "group_deleted")
+            while (found := await self.database.read(group_runs.oldest_open, group.id)) is not None:
+                await self._end(found.id, "group_deleted")
             with suppress(Conflict):  # another message has just been accepted
                 await self.groups.delete(group)
                 return group
