@@ -242,8 +242,7 @@ class Record:
         """
         known, self._question = self.journal.budgets, self._message_row(incoming, payload=payload)
         self.asker = None if arrival is None else arrival.incoming.asker
-        if limits.tokens is not None or limits.microdollars is not None:
-            known.exist = True
+        known.exist = known.exist or (limits.tokens, limits.microdollars) != (None, None)
         start = Started(self.batch_id, self.journal.epoch, self.journal.now(), self.deadline_at)
 
         def started(connection: Connection) -> list[Event]:
@@ -455,7 +454,6 @@ class Record:
         moment are left out; return whether any was added.
         """
         now, rows, joined, ends = self.journal.now(), UnitOfWork(), list[Message](), dict[str, Draft]()
-        levels = list[TrustLevel]()
         payloads = [json.loads(row.payload) for row in joining]
         sent = [self.journal.new_message("user", *parts_of(payload)) for payload in payloads]
         new = [
@@ -466,7 +464,6 @@ class Record:
         def join(connection: Connection) -> list[Event]:
             events: list[Event] = []
             joined.clear()
-            levels.clear()
             ends.clear()
             rows.drafts.clear()
             for row, message, stored in zip(joining, sent, new, strict=True):
@@ -480,14 +477,13 @@ class Record:
                 events += append(connection, (ending.key, ending.id), [ends[ending.id]], created_at=now)
                 place = {"turn_id": ending.id, "message_id": message.id}
                 rows.drafts.append(Draft("message.joined", place, {"content": message.text}))
-                levels.append(facts.trust(connection, row.turn))
-                messages.append(connection, [stored._replace(trust=levels[-1])])
+                messages.append(connection, [stored._replace(trust=facts.trust(connection, row.turn))])
                 joined.append(message)
+            self.trust = facts.trust(connection, self.key)
             return events
 
         rows.store_and_tell(join)
         await self.flush(rows)
-        self.trust = facts.lowest([self.trust, *levels])
         for message in joined:
             self.history.append(message)
         for turn_id, end in ends.items():
@@ -577,10 +573,8 @@ class Record:
         return reservations.usage_row(self._call(link, self.step, self.attempt), usage, cost, at)
 
     def _call(self, link: Link, step: int, attempt: int) -> reservations.ModelCall:
-        call = reservations.ModelCall(
-            turn=self.key, step=step, attempt=attempt, agent_id=self.agent.id, provider=link.provider, model=link.model
-        )
-        return call if self.group_id is None else call._replace(group_id=self.group_id)
+        asks = self.key, step, attempt, self.agent.id, link.provider, link.model
+        return reservations.ModelCall(*asks, group_id=self.group_id)
 
 
 def _said(message: Message, text: str) -> Draft:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.rules.facts import RESULT_CHARS_MAX, JudgedCall, calls_of, lowest, read, trust
+from pattern_core.rules.facts import RESULT_CHARS_MAX, JudgedCall, calls_of, lowest, read, trust, trust_of
 from pattern_db import template
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
@@ -153,5 +153,7 @@ def test_a_turn_is_trusted_as_its_least_trusted_message_and_those_who_led_to_it(
         row = MessageRow(f"msg_{position}", "agt_ada", position, Role.USER, NOW, batch_type=kind, trust=level)
         messages.append(connection, [row._replace(batch_id=batches.get(number, batches.get(joined or 0)))])
     assert [trust(connection, key) for key in (*keys, 99)] == [*levels, "source"]
+    assert [trust_of(one, is_led_to=True) for one in SENDERS] == [*SENDERS.values()]
+    assert trust_of("agent:agt_bob") is TrustLevel.SOURCE
     assert MessageRow("msg_1", "agt_ada", "1", Role.USER, NOW).trust is lowest([]) is TrustLevel.SOURCE
     connection.close()

@@ -21,7 +21,7 @@ from pattern_core.turns.admission import NO_OPTIONS, Arrival, IncomingMessage, N
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.journal import group_runs, turns
-from pattern_db.journal.turns import Started
+from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, groups, sessions
 from pattern_db.tables.agents import AgentRow
@@ -314,3 +314,12 @@ def test_a_request_is_found_by_its_key_or_if_it_may_be_repeated_by_its_fingerpri
     assert known(replace(other, idempotency_key="key-2"), "agent_ada", START) is None
     with pytest.raises(IdempotencyMismatch):
         known(replace(incoming, idempotency_key="key-1"), "agent_ada", None)
+
+
+def test_only_what_a_group_asked_is_asked(db: Connection) -> None:
+    groups.create(db, GroupRow("group_desk", "desk", "parallel", START, START))
+    desk = group_runs.accept(db, NewTurn("group_desk", "turn_desk", USER, 7, START), "{}")
+    turn = turns.insert(db, NewTurn("agent_ada", "turn_ada", USER, 7, START, desk))
+    turns.insert(db, NewTurn("agent_bob", "turn_bob", "agent:agent_ada", 7, START, turn))
+    found = [admission.is_asked(db, turns.by_id(db, f"turn_{name}")) for name in ("desk", "ada", "bob")]
+    assert found == [False, True, False]
