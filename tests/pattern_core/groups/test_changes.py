@@ -142,8 +142,10 @@ async def talk(pattern: str, change: Change | None = None, at: int = 0) -> tuple
     return statuses, meters.commits
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    ("pattern", "change"),
+    [*(("debate", change) for change in CHANGES), ("parallel", delete_the_group), ("parallel", delete_a_member)],
+)
 async def test_a_change_at_any_commit_loses_no_message_and_ends_each_turn_once(
     pattern: str, change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
