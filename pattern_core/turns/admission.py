@@ -454,7 +454,7 @@ def undelivered(
 
 
 def is_asked(connection: Connection, turn: TurnRow) -> bool:
-    """Return whether a group's turn asked for this one: it sees how this ends, and nobody waits for it afterwards."""
+    """Return whether a group's turn asked for this one: it sees how this ends, and no one waits for it afterwards."""
     return turn.parent_turn is not None and turns.by_key(connection, turn.parent_turn).group_id is not None
 
 

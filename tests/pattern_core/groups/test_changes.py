@@ -160,7 +160,7 @@ async def test_a_change_at_any_commit_loses_no_message_and_ends_each_turn_once(
 
 @pytest.mark.parametrize("change", [archive_a_member, delete_a_member], ids=lambda one: one.__name__)
 async def test_a_question_to_a_member_that_leaves_is_not_asked_later(change: Change) -> None:
-    """Its round is over by then; a message that nobody waits for is delivered later."""
+    """Its round is over by then; a message that no one waits for is delivered later."""
     gate = trio.Event()
     async with running([Paced(answer=says("busy"), gate=gate)], otherwise=speak) as world:
         await group(world, "parallel", {"on_member_error": "skip"}, names=NAMES[:2])
