@@ -24,6 +24,7 @@ from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus
 from pattern_db.errors import RowNotFound
+from pattern_db.journal import turns
 from pattern_db.tables import agents, timers
 from pattern_db.tables.agents import HIBERNATION, AgentRow
 from pattern_db.tables.timers import TimerRow
@@ -201,10 +202,12 @@ class Roster:
 
         Raises:
             NotFound: there is no such agent.
+            RowConflict: a turn of it has not ended.
         """
         async with self._changing:
             agent = await self.get(id_or_name)
             work = UnitOfWork()
+            work.store(turns.require_rest, agent.id)
             work.store(agents.delete, agent.id)
             work.event("agent.deleted", {"agent_id": agent.id, "name": agent.name})
             await self._storage.commit(work)

@@ -23,7 +23,7 @@ from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
 from pattern_core.delivery import Delivery
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
-from pattern_core.errors import InvalidInput, NotFound, Unavailable
+from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.groups.group import Group, Groups
@@ -72,7 +72,7 @@ from pattern_core.workspaces import Workspaces
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import ApprovalKind, TurnStatus
-from pattern_db.errors import DiskFull, RowNotFound
+from pattern_db.errors import DiskFull, RowConflict, RowNotFound
 from pattern_db.journal import budgets, group_runs, turns
 from pattern_db.journal import events as event_table
 from pattern_db.journal.retention import Pruned
@@ -449,7 +449,7 @@ class Constellation:
             if row.status != TurnStatus.QUEUED:
                 return True, []
             if row.group_id is None:
-                if reason == AGENT_DELETED:
+                if reason == AGENT_DELETED and not admission.is_asked(connection, row):
                     payload = json.loads(turns.message_of(connection, row.key).payload)
                     outbox.add(connection, admission.undelivered(row, payload, error=reason, now=now, is_final=True))
                 turns.take_message(connection, row.key)
@@ -496,9 +496,12 @@ class Constellation:
         agent = await self.roster.get(id_or_name)
         try:
             await self._actors.stop(agent.id, AGENT_DELETED)
-            for turn_id in await self.database.read(turns.open_turns, agent.id):
-                await self.cancel(turn_id, reason=AGENT_DELETED)
-            await self.roster.delete(agent.id)
+            while True:
+                for turn_id in await self.database.read(turns.open_turns, agent.id):
+                    await self.cancel(turn_id, reason=AGENT_DELETED)
+                with suppress(RowConflict):  # another message has just been accepted
+                    await self.roster.delete(agent.id)
+                    break
             self._actors.forget(agent.id)
             self._journal.logged.pop(agent.id, None)
         finally:
@@ -511,10 +514,12 @@ class Constellation:
             NotFound: there is no such group.
         """
         group = await self.groups.get(id_or_name)
-        while (found := await self.database.read(group_runs.first_open, group.id)) is not None:
-            await self._end(found[0].id, "group_deleted")
-        await self.groups.delete(group)
-        return group
+        while True:
+            while (found := await self.database.read(group_runs.oldest_open, group.id)) is not None:
+                await self._end(found.id, "group_deleted")
+            with suppress(Conflict):  # another message has just been accepted
+                await self.groups.delete(group)
+                return group
 
     async def messages(
         self, agent: str, *, limit: int, before: str | None = None, session_id: str | None = None

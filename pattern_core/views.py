@@ -10,7 +10,7 @@ from pattern_core.rules.facts import trust
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalStatus, Role, TrustLevel, TurnStatus
 from pattern_db.journal import approvals, group_runs, turns, usage
-from pattern_db.journal.group_runs import Branch
+from pattern_db.journal.group_runs import Branch, GroupSaid
 from pattern_db.journal.turns import TurnRow
 from pattern_db.journal.usage import UsageSum
 from pattern_db.tables import embedding_indexes, folders, messages
@@ -27,7 +27,7 @@ class TurnView:
     """A turn of an agent or a group with its messages (oldest first; none in a list) and what it used; `error` is
     `{"code", "message"}` or None. `text` is what the agent said last, or the group's answer (None in a list).
     `approvals` are the questions that it waits for. The messages of a group's turn are its members' answers, and it
-    used what they did. `trust` is how far its `sender` and all who led to it are trusted.
+    used what they did. `trust` is that of its least trusted message.
     """
 
     key: int
@@ -114,6 +114,15 @@ def _view(connection: Connection, row: TurnRow, said: list[MessageRow], text: st
 def view_tree(connection: Connection, view: TurnView) -> list[Branch]:
     """Return the turns below a group's turn, oldest first; none of an agent's."""
     return [] if view.group_id is None else group_runs.tree(connection, view.key, TREE_MAX)
+
+
+def view_conversation(
+    connection: Connection, group_id: str, limit: int, *, before: int | None, session_id: str | None
+) -> list[tuple[GroupSaid, TrustLevel]]:
+    """Return what was said in a group, newest first, in one session or in all, with how far it is trusted."""
+    is_all = session_id is None
+    said = group_runs.conversation(connection, group_id, limit, before=before, session_id=session_id, is_all=is_all)
+    return [(one, trust(connection, one.key)) for one in said]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import apsw
 
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection
-from pattern_db.enums import CONSTELLATION_OWNER, SPOKEN, Role, SearchKind
+from pattern_db.enums import CONSTELLATION_OWNER, SPOKEN, Role, SearchKind, TrustLevel
 from pattern_db.search_terms import Term
 from pattern_db.vectors import SqlCondition
 
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
     `ref` is the id of its vector, `id` the one that users see: they differ for later chunks of an entry. `agent_id` is
     None for files; `label` is a block's label or a file's name. A summary has the time of its last message. `speaker`
-    is the name of a message's sender, `metadata` is JSON text.
+    is the name of a message's sender, `trust` a message's; `metadata` is JSON text.
     """
 
     kind: SearchKind
@@ -77,6 +77,7 @@ class Row(NamedTuple):
     session_id: str | None = None
     speaker: str | None = None
     metadata: str | None = None
+    trust: TrustLevel | None = None
 
 
 class Surroundings(NamedTuple):
@@ -90,7 +91,8 @@ class Surroundings(NamedTuple):
 class _Place:
     """How one kind is searched: its index, its tables, and the meaning of its columns.
 
-    `details` yields ref, id, agent, content, created_at, label, role, position, session, speaker, metadata.
+    `details` yields ref, id, agent, content, created_at, label, role, position, session, speaker, metadata, and
+    of messages trust.
     `conditions` are by field of `Filters`; "" is the condition that always applies.
     """
 
@@ -109,6 +111,7 @@ _AGENTS = "(SELECT value FROM json_each(:agents))"
 _TAGS = "(SELECT value FROM json_each(:tags))"
 # What nothing of a kind has, if its conditions do not say otherwise.
 _ABSENT = dict.fromkeys(("tags", "workspace", "sessions"), "0")
+_TRUSTS = {level.value: level for level in TrustLevel}
 _ROLES = {role.value: role for role in Role}  # a search creates 150 rows, and looking up an enumeration is slow
 _PLACES = {
     SearchKind.MESSAGE: _Place(
@@ -120,7 +123,7 @@ _PLACES = {
         ref="m.id",
         text="m.content",
         details="m.id, m.id, m.agent_id, m.content, m.created_at, NULL, m.role, m.position, m.session_id,"
-        " m.source_metadata ->> '$.name', m.source_metadata",
+        " m.source_metadata ->> '$.name', m.source_metadata, m.trust",
         conditions={
             "": "m.is_deleted = 0 AND m.content IS NOT NULL",
             "agents": f"m.agent_id IN {_AGENTS}",
@@ -512,9 +515,7 @@ def _array(values: Sequence[str] | None) -> str | None:
 
 
 def _row(kind: SearchKind, values: tuple[Json, ...]) -> Row:
-    row, ref, found, agent_id, content, created_at, label, role, position, session_id, speaker, metadata = values
+    row, ref, found, agent_id, content, created_at, label, role, position, session_id, speaker, metadata, *rest = values
     speaker = speaker if isinstance(speaker, str) else None
-    role = _ROLES.get(role)
-    return Row(
-        kind, row, ref, found, agent_id, content, created_at, label, role, position, session_id, speaker, metadata
-    )
+    role, about = _ROLES.get(role), (metadata, *map(_TRUSTS.get, rest))
+    return Row(kind, row, ref, found, agent_id, content, created_at, label, role, position, session_id, speaker, *about)

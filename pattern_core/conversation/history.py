@@ -15,7 +15,7 @@ from pattern_core.messages import Image, Message, Note, Part, Text, ToolCall, To
 from pattern_core.models.tokens import message_tokens
 from pattern_core.untrusted import marked_import, marked_result, neutral
 from pattern_db.connection import Connection
-from pattern_db.enums import BatchType, Role
+from pattern_db.enums import BatchType, Role, TrustLevel
 from pattern_db.journal import steps, turns
 from pattern_db.tables import messages
 from pattern_db.tables.messages import PARTIAL, MessageRow
@@ -41,6 +41,7 @@ def to_row(
     source: str | None = None,
     source_metadata: Mapping[str, object] | None = None,
     arguments: Mapping[str, object] | None = None,
+    trust: TrustLevel = TrustLevel.SOURCE,
 ) -> MessageRow:
     """Return the row of `message`; `arguments` are those of the call of a tool message. For an incomplete message,
     `source_metadata` says why.
@@ -70,6 +71,7 @@ def to_row(
         session_id=session_id,
         is_archived=session_id is not None,  # the agent's main conversation does not show it
         created_at=message.created_at,
+        trust=trust,
     )
 
 

@@ -10,30 +10,22 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter
 
-from pattern_core import images
 from pattern_core.agents import Roster
-from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
-from pattern_core.events import Draft
+from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.groups.coordination import OBSERVER, Coordination, strangers
 from pattern_core.groups.coordinations import COORDINATIONS
-from pattern_core.journal import Journal
-from pattern_core.limits import Limits
-from pattern_core.turns import admission
-from pattern_core.turns.admission import IncomingMessage, NotAtRest, Ticket
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import check_plain
 from pattern_core.validation import names_in, read, without_null
-from pattern_db.columns import Json, to_json
+from pattern_db.columns import Json
 from pattern_db.connection import Connection
 from pattern_db.errors import RowConflict, RowNotFound
-from pattern_db.journal import group_runs
-from pattern_db.journal.turns import NewTurn, Started
+from pattern_db.journal import turns
 from pattern_db.tables import groups
 from pattern_db.tables.groups import GroupRow, Member
 
 NAME_CHARS_MAX = 100
 MEMBERS_MAX = 100
-POLICIES = (None, "enqueue", "reject", "interrupt")
 ROLES = ("regular", "supervisor", OBSERVER, "specialist")
 
 
@@ -137,8 +129,10 @@ class Groups:
 
         Raises:
             NotFound: it does not exist any longer.
+            Conflict: a turn of it has not ended.
         """
         async with given_or_alone(None, self._storage.commit) as work:
+            work.store(turns.require_rest, group.id)
             work.store(groups.delete, group.id)
             work.event("group.deleted", {"group_id": group.id, "name": group.name})
         self.changes += 1
@@ -176,65 +170,6 @@ class Groups:
         self.changes += 1
         self._on_change()
         return group
-
-
-@dataclass(frozen=True, slots=True)
-class GroupArrival:
-    """A message about to be accepted by a group (by id or name), and the turn that it gets."""
-
-    group: str
-    incoming: IncomingMessage
-    turn: NewTurn
-
-    @classmethod
-    def of(cls, group: str, incoming: IncomingMessage, journal: Journal) -> GroupArrival:
-        """Return the message with its turn.
-
-        Raises:
-            InvalidInput: the policy is none that a group has.
-        """
-        if incoming.policy not in POLICIES:
-            raise InvalidInput(f"a group has no policy {incoming.policy!r}; use enqueue, reject or interrupt")
-        ids, now = journal.ids, journal.now()
-        turn = NewTurn("", ids.new("turn"), incoming.sender, ids.seed(), now, incoming.parent_turn, incoming.depth)
-        rest = None, incoming.fingerprint, incoming.session_id, incoming.options.stored
-        return cls(group, incoming, NewTurn(*turn[:-4], *rest))
-
-    def accept(
-        self, connection: Connection, limits: Limits, start: tuple[str, Started, str] | None = None
-    ) -> tuple[Ticket, int, list[Draft]]:
-        """T0, within one transaction: store the turn with its message, as running if it can `start` (the group's id,
-        what is stored of the start, the plan). Return its key and event; of a message that was accepted before the
-        ticket only.
-
-        Raises:
-            NotAtRest: it cannot start now.
-            NotFound: there is no such group.
-            PatternError: as `admission.accept`.
-        """
-        incoming, group_id = self.incoming, read_group(connection, self.group).id if start is None else start[0]
-        turn = self.turn._replace(agent_id=group_id)
-        if incoming.idempotency_key is not None:
-            idempotency, fingerprint = admission.digests(incoming, group_id)
-            turn = turn._replace(idempotency=idempotency, fingerprint=fingerprint)
-        known, waiting = admission.replayed(connection, turn), group_runs.count_open(connection, group_id)
-        if start is not None and (known is not None or waiting):
-            raise NotAtRest
-        if known is not None:
-            return known, 0, []
-        admission.check_session(connection, incoming, group_id)
-        if waiting and incoming.policy == "reject":
-            raise Conflict("the group is busy; wait for its turn to end, or use the policy enqueue", busy=True)
-        if waiting >= limits.inbox_per_agent_max:
-            message = f"{waiting} messages wait for this group; try again later"
-            raise Overloaded(message, retry_after_s=admission.RETRY_AFTER_S)
-        running = group_runs.first_open(connection, group_id) if incoming.policy == "interrupt" else None
-        is_stopped = running is not None and running[0].session_id == incoming.session_id
-        payload = to_json(admission.payload_of(incoming))
-        key = group_runs.accept(connection, turn, payload, None if start is None else start[1:])
-        images.store(connection, incoming.images, turn.created_at)
-        ticket = Ticket(turn_id=turn.id, stops=(running[0].id, "superseded") if running and is_stopped else None)
-        return ticket, key, [Draft("turn.queued", {}, {"group_id": group_id, "sender": incoming.sender})]
 
 
 def coordination_of(pattern_type: str, pattern_config: Mapping[str, Json], *, is_new: bool = False) -> Coordination:

@@ -46,12 +46,13 @@ from pattern_core.groups.coordination import (
     quoted,
     together,
 )
-from pattern_core.groups.group import Group, GroupArrival, Groups, coordination_of, read_group
+from pattern_core.groups.group import Group, Groups, coordination_of, read_group
 from pattern_core.ids import message_id, seeded_randomness
 from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Image, Text
 from pattern_core.outbox import Outbox
+from pattern_core.rules.facts import trust
 from pattern_core.turns import admission
 from pattern_core.turns.actor import Actors
 from pattern_core.turns.admission import Arrival, Asker, IncomingMessage, NotAtRest, Ticket, TurnOptions
@@ -72,7 +73,6 @@ GROUPS_KEPT = 64  # groups with their last messages kept in memory between turns
 LINES_KEPT = 50  # last messages of a group; a member is shown those that it has missed
 
 Accept: TypeAlias = Callable[[Connection], tuple[Ticket, list[Event]]]
-_Begin: TypeAlias = "Callable[[Connection, _Run], Sequence[Draft]]"
 
 _PLANS = TypeAdapter(Group)  # a run's plan is its group as it was when the turn started
 _NOT_STORED = {"created_at": "", "updated_at": ""}  # in plans of older versions
@@ -123,23 +123,26 @@ class GroupRuns:
         """Accept a message for a group (by id or name); return once it is on disk.
 
         Raises:
-            PatternError: as `GroupArrival.of` and `accept`.
+            NotFound: there is no such group.
+            PatternError: as `Arrival.to_group` and `admission.accept`.
         """
-        arrival = GroupArrival.of(group, incoming, self.journal)
         group_id = self._ids.get(group, "")
         running = self._running.get(group_id)
         kept = self._kept.get(group_id) if running is None else running.left
-        is_right = kept is not None and kept.changes == self.changes and group in (group_id, kept.group.name)
-        if kept is not None and is_right and kept.session_id == incoming.session_id and group_id not in self._ready:
-            payload, begin = admission.payload_of(incoming), partial(self._begin, arrival)
-            run = self._ready[group_id] = _Run(self, arrival.turn, payload, kept, begin=begin)
+        if kept is None or kept.changes != self.changes or group not in (group_id, kept.group.name):
+            kept, group_id = None, (await self.groups.get(group)).id
+            self._ids[group] = group_id
+        arrival = self._arrival(group_id, incoming)
+        if kept is not None and kept.session_id == incoming.session_id and group_id not in self._ready:
+            payload = admission.payload_of(incoming)
+            run = self._ready[group_id] = _Run(self, arrival.turn, payload, kept, is_begun=False, arrival=arrival)
             self.wake(group_id)
             await run.is_known.wait()
-            if run.begin is None:
+            if run.is_begun:
                 return Ticket(turn_id=arrival.turn.id)
         ticket = await self.journal.commit(partial(self._accept, arrival))
         if not ticket.is_replay:
-            self.wake(self._ids[group])
+            self.wake(group_id)
         if ticket.stops is not None:
             await self.cancel_turn(*ticket.stops)
         return ticket
@@ -150,20 +153,17 @@ class GroupRuns:
         Raises:
             InvalidInput: the policy is none that a group has.
         """
-        arrival = GroupArrival.of(group_id, incoming, self.journal)
+        arrival = self._arrival(group_id, incoming)
         return arrival.turn.id, partial(self._accept, arrival), partial(self.wake, group_id)
 
-    def _accept(self, arrival: GroupArrival, connection: Connection) -> tuple[Ticket, list[Event]]:
-        """Accept a message, to wait."""
-        ticket, key, drafts = arrival.accept(connection, self.limits)
-        for draft in drafts:
-            self._ids[arrival.group] = str(draft.derived["group_id"])
-        return ticket, append(connection, (key, ticket.turn_id), drafts, created_at=arrival.turn.created_at)
+    def _arrival(self, group_id: str, incoming: IncomingMessage) -> Arrival:
+        ids, now = self.journal.ids, self.journal.now()
+        return Arrival.to_group(incoming, group_id, turn_id=ids.new("turn"), seed=ids.seed(), now=now)
 
-    def _begin(self, arrival: GroupArrival, connection: Connection, run: _Run) -> Sequence[Draft]:
-        """Accept a message and start its turn."""
-        _ticket, run.key, drafts = arrival.accept(connection, self.limits, (run.plan.id, *run.start))
-        return [*drafts, Draft("turn.started", {}, {"group_id": run.plan.id})]
+    def _accept(self, arrival: Arrival, connection: Connection) -> tuple[Ticket, list[Event]]:
+        """Accept a message, to wait."""
+        read_group(connection, arrival.turn.agent_id)  # it may have been deleted
+        return admission.accept(connection, arrival, self.limits)
 
     def wake(self, group_id: str) -> None:
         """Make the group check for a turn to run. Harmless without one."""
@@ -208,8 +208,8 @@ class GroupRuns:
 
 @dataclass(eq=False)
 class _Run:
-    """One turn of a group: asks the members and ends the turn. `begin` stores what comes before everything else, and
-    returns its events; None if that is on disk. A transaction of a member's turn calls it in a database thread.
+    """One turn of a group: asks the members and ends the turn. A transaction of a member's turn begins it, in a
+    database thread.
     """
 
     runs: GroupRuns
@@ -217,7 +217,8 @@ class _Run:
     payload: Mapping[str, Any]
     before: _Kept
     asked: InitVar[Sequence[MemberTurn]] = ()
-    begin: _Begin | None = None
+    is_begun: bool = True  # its start is on disk …
+    arrival: Arrival | None = None  # … else the message, if that is not
     stop_reason: str | None = None  # why it is to be cancelled; None if the server stops
     left: _Kept | None = None  # of the group, once the end is on the way to the disk
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)  # of the wait for answers
@@ -238,7 +239,7 @@ class _Run:
         self._known = {one.place: one for one in asked}
         with suppress(InvalidInput):  # raised again when it coordinates
             self._config = self._config or coordination_of(self.plan.pattern_type, self.plan.pattern_config)
-        if self.begin is None and row is not None:
+        if self.is_begun and row is not None:
             self._deadline_ms = unix_ms(row.deadline_at or row.created_at)
             self._began_ms = unix_ms(row.started_at or row.created_at)
         else:
@@ -404,15 +405,23 @@ class _Run:
         except (NotFound, Conflict):  # deleted, hibernated or archived since the turn started
             return
         await self.runs.actors.submit(arrival)
-        self.begin, self._noted = None, []
+        self.is_begun, self._noted = True, []
         self.is_known.set()
 
     def _store_begin(self, connection: Connection) -> int:
         """Store what comes before everything else, if it is not on disk, or raise NotAtRest; return the turn's key."""
+        self._begun = list[Draft]()
+        if self.is_begun:
+            return self.key
         try:
-            self._begun = () if self.begin is None else self.begin(connection, self)
+            if self.arrival is None:
+                group_runs.start(connection, self.key, *self.start)
+            else:
+                self.key, _before = admission.accept_at_rest(connection, self.arrival, *self.start)
+                self._begun = [self.arrival.queued]
         except (PatternError, RowConflict):
             raise NotAtRest from None
+        self._begun.append(Draft("turn.started", {}, {"group_id": self.plan.id}))
         return self.key
 
     def _said(self, but: Collection[str] = ()) -> list[Line]:
@@ -470,7 +479,7 @@ class _Run:
         """End the turn, before it its members' running ones unless it completed."""
         self._open = {}
         if done.ending is not COMPLETED:
-            asked = [] if self.begin is not None else await self._journal.database.read(group_runs.exchanges, self.key)
+            asked = await self._journal.database.read(group_runs.exchanges, self.key) if self.is_begun else []
             self._known = {one.place: one for one in asked}
             for place in self._known:
                 await self._give_up(place, "group_ended")
@@ -509,7 +518,7 @@ class _Run:
 
     def _has_ended(self, done: _Done, end: Draft) -> None:
         """Tell others about the end, which is on disk."""
-        self.begin, seconds = None, self._journal.seconds_since(self._began_ms)
+        self.is_begun, seconds = True, self._journal.seconds_since(self._began_ms)
         for member in self.plan.members:
             if member.role == OBSERVER:
                 self.runs.actors.forget(member.id)
@@ -524,11 +533,13 @@ class _Run:
         words = quoted([own, *(line for line in self._said() if line.key > own.key)])
         text = f"Group {self.plan.name}, which you observe. Nothing is asked of you.\n\n{words}"
         about, session_id = {"group_id": self.plan.id, "turn_id": self.turn.id}, self.turn.session_id
+        level = trust(connection, self.key)
         for one in group_table.members(connection, self.plan.id):  # those that are left
             if one.role == OBSERVER:
                 position = self._journal.ids.position()
                 seen = MessageRow(message_id(position), one.id, position, Role.USER, now, text, source="group")
                 seen = seen._replace(source_metadata=about, session_id=session_id, is_archived=session_id is not None)
+                seen = seen._replace(trust=level)
                 messages.append(connection, [seen])
 
 
@@ -540,21 +551,15 @@ def _failed(error: PatternError) -> Ending:
     return _ending("limit" if isinstance(error, LimitReached) else "failed", error.code, error.message)
 
 
-def _start(connection: Connection, run: _Run) -> list[Draft]:
-    """Start a turn that waited."""
-    group_runs.start(connection, run.key, *run.start)
-    return [Draft("turn.started", {}, {"group_id": run.plan.id})]
-
-
 def _find_open(connection: Connection, group_id: str, changes: int) -> tuple[Any, ...] | None:
     """Return the oldest turn of a group that has not ended, if any, as `_Run` needs it: the one that runs, or the next
     to start.
     """
-    found = group_runs.first_open(connection, group_id)
-    if found is None:
+    row = group_runs.oldest_open(connection, group_id)
+    if row is None:
         return None
-    row, run = found
-    begin = _start if run.plan is None and row.cancel_reason is None else None
+    run = group_runs.get(connection, row.key)
+    is_begun = run.plan is not None or row.cancel_reason is not None  # a turn that is to stop does not start
     stored = {**_NOT_STORED, "id": group_id, **json.loads(run.plan or "{}")}
     plan = read_group(connection, group_id) if run.plan is None else _PLANS.validate_python(stored)
     names = {one.id: one.name for one in agents.list_all(connection)}
@@ -562,4 +567,4 @@ def _find_open(connection: Connection, group_id: str, changes: int) -> tuple[Any
     said = [(one, names.get(one.agent_id or "", one.sender.partition(":")[0])) for one in rows if one.turn_id != row.id]
     lines = sorted(Line(one.key, one.agent_id or "", name, one.content or "") for one, name in said)
     before = _Kept(-1 if run.plan else changes, plan, None, row.session_id, lines)  # it may have changed since
-    return row, json.loads(run.payload), before, group_runs.exchanges(connection, row.key), begin
+    return row, json.loads(run.payload), before, group_runs.exchanges(connection, row.key), is_begun

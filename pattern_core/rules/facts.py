@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -99,17 +99,25 @@ def read(connection: Connection, agent_id: str, tools: Collection[str]) -> dict[
     return {tool: unix_ms(at) for tool, at in steps.last_used(connection, agent_id, tools).items()}
 
 
-def trust(connection: Connection, turn: int) -> TrustLevel:
-    """Return how far the turn with this key is trusted: as the least trusted of all who led to it."""
-    levels = (_trust_of(*origin) for origin in turns.origins(connection, turn))
+def lowest(levels: Iterable[TrustLevel]) -> TrustLevel:
+    """Return the least trusted of these levels; the least of all if there are none."""
     return max(levels, key=_LEVELS.index, default=TrustLevel.SOURCE)
 
 
-def _trust_of(sender: str, is_led_to: bool) -> TrustLevel:
+def trust_of(sender: str, *, is_led_to: bool = False) -> TrustLevel:
+    """Return how far a sender is trusted; who led to its message aside."""
     kind = sender.partition(":")[0] + ":"
     if kind == "agent:" and not is_led_to:
         return TrustLevel.SOURCE  # who asked that agent was deleted
     return _TRUST.get(sender) or _TRUST.get(kind, TrustLevel.SOURCE)
+
+
+def trust(connection: Connection, turn: int) -> TrustLevel:
+    """Return how far the turn with this key is trusted: as its least trusted message. Without any, as it is with a
+    group's turn and one that has not started, as the least trusted of its sender and all who led to it.
+    """
+    found = turns.origins(connection, turn)
+    return lowest(level for one in found for level in one.trusts or [trust_of(one.sender, is_led_to=one.is_led_to)])
 
 
 def calls_of(connection: Connection, turn: int) -> dict[Key, JudgedCall]:

@@ -407,7 +407,7 @@ class RequiresTrust(ToolRule):
     """
 
     name = "requires_trust"
-    has_no_order = needs_trust = True
+    has_no_order = True
     levels: Annotated[tuple[TrustLevel, ...], Field(min_length=1)] = known_as("value", default=(TrustLevel.PARTNER,))
     in_words = sentence("Call {tool} only if you act for a {who}.", who=lambda rule: " or ".join(rule.levels))
 

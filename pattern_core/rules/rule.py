@@ -118,7 +118,6 @@ class ToolRule:
     is_final: ClassVar[bool] = False  # what it refuses stays refused for now, whatever else is called first
     must_be_enabled: ClassVar[bool] = False  # an agent must have its tool
     ends: ClassVar[bool | None] = None  # whether the turn ends after its tool ran (true) or continues (false)
-    needs_trust: ClassVar[bool] = False  # it asks who the turn is for
     is_timed: ClassVar[bool] = False  # it asks when its tool was used last, in any turn
     own_fields: ClassVar[Mapping[str, Field[Any]]]  # of a kind, without those of all kinds
     has_no_order: ClassVar[bool] = False  # what it says of a call does not depend on how the calls before it ended

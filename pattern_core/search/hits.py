@@ -55,6 +55,7 @@ def hits_of(
             metadata=from_json(one.row.metadata),
             count=count,
             answers=asked.get(one.row.row) if one.row.kind is SearchKind.MESSAGE else None,
+            trust=one.row.trust,
         )
         for value, one, count in found
     ]

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pattern_core.errors import InvalidInput
 from pattern_core.validation import column_time
 from pattern_db.columns import Json
-from pattern_db.enums import Role, SearchKind
+from pattern_db.enums import Role, SearchKind, TrustLevel
 from pattern_db.search import Filters
 from pattern_db.search_terms import Wanted, parse
 
@@ -65,7 +65,8 @@ class SearchRequest(Filters):
 class Hit:
     """One find. `score` is its relevance from 0.0 to 1.0, comparable between queries of one mode. `parts` are the
     components of its rank, and `reason` says them as text. `agent_id` is the owner, None for files. `count` says how
-    many finds the hit stands for, `answers` is the question before a short message.
+    many finds the hit stands for, `answers` is the question before a short message, `trust` is a
+    message's.
     """
 
     kind: SearchKind
@@ -83,6 +84,7 @@ class Hit:
     metadata: Json = None
     count: int = 1
     answers: str | None = None
+    trust: TrustLevel | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

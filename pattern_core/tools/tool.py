@@ -26,7 +26,7 @@ import trio
 from pattern_core.models.model import ToolSpec
 from pattern_core.tools.arguments import CheckFunction, InvalidArguments, ToolFunction, arguments_of
 from pattern_core.unit_of_work import Storage, UnitOfWork
-from pattern_db.enums import BatchType, EffectClass
+from pattern_db.enums import BatchType, EffectClass, TrustLevel
 
 if TYPE_CHECKING:
     from pattern_core.assignments import Assignments
@@ -99,8 +99,8 @@ class ToolContext:
 
     A *local* tool changes state only through `work`, which commits with its result. `by` is the author of its changes:
     the agent, with the turn's first message, the turn and the call as the cause. Messages that a tool sends as the
-    agent belong to the batch `batch_id` with `batch_type`, and to the turn's session. `idempotency_key` is the same
-    when an idempotent or verifiable call is run again after a crash.
+    agent belong to the batch `batch_id` with `batch_type`, and to the turn's session, and have its `trust`.
+    `idempotency_key` is the same when an idempotent or verifiable call is run again after a crash.
     """
 
     agent_id: str
@@ -115,6 +115,7 @@ class ToolContext:
     work: UnitOfWork
     deliver: Deliver
     toolbox: Toolbox
+    trust: TrustLevel = TrustLevel.SOURCE
 
     @property
     def storage(self) -> Storage:

@@ -32,7 +32,7 @@ from pattern_core.turns.state import Ending, cancelled
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import AgentStatus, BatchType, DeliveryStatus, EffectStatus, TurnStatus
+from pattern_db.enums import AgentStatus, BatchType, DeliveryStatus, EffectStatus, TrustLevel, TurnStatus
 from pattern_db.errors import DatabaseError, DiskFull, RowConflict, StorageFailed
 from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn, TurnRow
@@ -429,6 +429,7 @@ class Actors:
             seed=row.seed,
             batch_type=_BATCHES.get(sender, BatchType.SYSTEM_TRIGGER),
             source=str(source or sender),
+            trust=TrustLevel.SOURCE if row.parent_turn is not None else facts.trust_of(row.sender),
             depth=row.depth,
             deadline=trio.current_time() + wall_s,
             deadline_at=iso(now_ms + max(0, round(wall_s * 1000))),
@@ -446,7 +447,7 @@ class Actors:
         if found.step is not None:
             record.step, record.attempt = found.step.no, found.step.attempt
             record.model = f"{found.step.provider}/{found.step.model}"
-        record.children, record.sequence = found.children, found.messages
+        record.children, record.sequence, record.trust = found.children, found.messages, found.trust
         # It may have stored pieces, and reservations for its calls.
         record.is_started = record.is_streamed = record.may_hold = True
         if any(one.call is not None for one in found.approvals):
@@ -551,14 +552,17 @@ class Actors:
         self.forget(turn.agent.id)
 
     async def _give_back(self, row: TurnRow, payload: Mapping[str, object], why: str, *, is_final: bool) -> None:
-        """End a queued turn that cannot start; its message is delivered later, or waits for a person."""
+        """End a queued turn that cannot start; its message is delivered later, or waits for a person, unless a group
+        asked.
+        """
         now, error = self._journal.now(), {"code": "undelivered", "message": why}
 
         def store(connection: Connection) -> tuple[None, list[Event]]:
             turns.take_message(connection, row.key)
             turns.end(connection, row.key, status=TurnStatus.FAILED, ended_at=now, error=error)
-            waits = admission.undelivered(row, payload, error=why, now=now, is_final=is_final)
-            outbox.add(connection, waits)
+            if not admission.is_asked(connection, row):
+                waits = admission.undelivered(row, payload, error=why, now=now, is_final=is_final)
+                outbox.add(connection, waits)
             return None, append(connection, (row.key, row.id), [ended(TurnStatus.FAILED, error)], created_at=now)
 
         await self._journal.commit(store)

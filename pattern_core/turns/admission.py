@@ -22,7 +22,7 @@ from pattern_db.columns import Json, iso, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, DeliveryStatus
 from pattern_db.errors import RowNotFound
-from pattern_db.journal import turns
+from pattern_db.journal import group_runs, turns
 from pattern_db.journal.turns import NewTurn, Started, TurnRow
 from pattern_db.tables import messages, sessions
 from pattern_db.tables.agents import AgentRow
@@ -40,6 +40,7 @@ NO_SESSION = "there is no session {!r} of this agent or group; list them, or lea
 NO_OWNER = "a session needs an agent or a group, and a fork its session; name existing ones"
 USED_KEY = "this idempotency key was used for a different message; use a new key for each message"
 _LONGEST = "max_output_tokens"
+GROUP_POLICIES = (None, "enqueue", "reject", "interrupt")
 STOPS = {"interrupt": "superseded", "rollback": ROLLED_BACK}  # policy → reason of the turn that is stopped
 
 
@@ -180,10 +181,13 @@ class NotAtRest(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A message about to be accepted, and the turn that it gets."""
+    """A message about to be accepted by an agent or a group, and the turn that it gets: its `agent_id` is the id of
+    either.
+    """
 
     incoming: IncomingMessage
     turn: NewTurn
+    is_to_group: bool = False
 
     @classmethod
     def of(cls, incoming: IncomingMessage, agent: AgentRow, *, turn_id: str, seed: int, now: str) -> Arrival:
@@ -200,23 +204,18 @@ class Arrival:
             policy = settings_of(agent.config).message_policy
         if (incoming.agent_id, incoming.policy) != (agent.id, policy):
             incoming = replace(incoming, agent_id=agent.id, policy=policy)
-        idempotency, fingerprint = None, incoming.fingerprint
-        if incoming.idempotency_key is not None:
-            idempotency, fingerprint = digests(incoming, agent.id)
-        turn = NewTurn(
-            id=turn_id,
-            agent_id=incoming.agent_id,
-            sender=incoming.sender,
-            seed=seed,
-            created_at=now,
-            parent_turn=incoming.parent_turn,
-            depth=incoming.depth,
-            idempotency=idempotency,
-            fingerprint=fingerprint,
-            session_id=incoming.session_id,
-            options=incoming.options.stored,
-        )
-        return cls(incoming=incoming, turn=turn)
+        return cls(incoming=incoming, turn=_new_turn(incoming, agent.id, turn_id, seed, now))
+
+    @classmethod
+    def to_group(cls, incoming: IncomingMessage, group_id: str, *, turn_id: str, seed: int, now: str) -> Arrival:
+        """Return the message for a group with its turn, as `of`.
+
+        Raises:
+            InvalidInput: the policy is none that a group has.
+        """
+        if incoming.policy not in GROUP_POLICIES:
+            raise InvalidInput(f"a group has no policy {incoming.policy!r}; use enqueue, reject or interrupt")
+        return cls(incoming=incoming, turn=_new_turn(incoming, group_id, turn_id, seed, now), is_to_group=True)
 
     def store(
         self, connection: Connection, insert: Callable[[Connection, NewTurn], int | None]
@@ -236,7 +235,27 @@ class Arrival:
     @property
     def queued(self) -> Draft:
         """The event that it was accepted."""
-        return Draft("turn.queued", {}, {"agent_id": self.incoming.agent_id, "sender": self.incoming.sender})
+        owner = "group_id" if self.is_to_group else "agent_id"
+        return Draft("turn.queued", {}, {owner: self.turn.agent_id, "sender": self.turn.sender})
+
+
+def _new_turn(incoming: IncomingMessage, owner_id: str, turn_id: str, seed: int, now: str) -> NewTurn:
+    idempotency, fingerprint = None, incoming.fingerprint
+    if incoming.idempotency_key is not None:
+        idempotency, fingerprint = digests(incoming, owner_id)
+    return NewTurn(
+        id=turn_id,
+        agent_id=owner_id,
+        sender=incoming.sender,
+        seed=seed,
+        created_at=now,
+        parent_turn=incoming.parent_turn,
+        depth=incoming.depth,
+        idempotency=idempotency,
+        fingerprint=fingerprint,
+        session_id=incoming.session_id,
+        options=incoming.options.stored,
+    )
 
 
 def digests(incoming: IncomingMessage, owner_id: str) -> tuple[bytes | None, bytes | None]:
@@ -263,33 +282,37 @@ def accepted_before(connection: Connection, incoming: IncomingMessage, owner_id:
 
 
 def accept(connection: Connection, arrival: Arrival, limits: Limits) -> tuple[Ticket, list[Event]]:
-    """T0, within one transaction: the turn, its inbox row and `turn.queued`; or the existing turn of the key.
+    """T0, within one transaction: the turn, its message, which waits, and `turn.queued`; or the key's existing turn.
 
     Raises:
-        NotFound: the agent has no such session.
-        Conflict: the session is archived; or the agent is busy, and the message must not wait.
+        NotFound: the agent or group has no such session.
+        Conflict: the session is archived; or the agent or group is busy, and the message must not wait.
         IdempotencyMismatch: the key was used for another message.
-        Overloaded: too many messages wait for the agent.
+        Overloaded: too many messages wait.
     """
-    incoming, turn = arrival.incoming, arrival.turn
+    incoming, turn, who = arrival.incoming, arrival.turn, "group" if arrival.is_to_group else "agent"
     if (known := replayed(connection, turn)) is not None:
         return known, []
-    check_session(connection, incoming, incoming.agent_id)
-    stops = _make_way(connection, incoming)
-    if turns.count_messages(connection, incoming.agent_id) >= limits.inbox_per_agent_max:
-        raise Overloaded(
-            f"{limits.inbox_per_agent_max} messages wait for this agent; try again later", retry_after_s=RETRY_AFTER_S
+    check_session(connection, incoming, turn.agent_id)
+    stops = _make_way(connection, arrival, who)
+    count = group_runs.count_open if arrival.is_to_group else turns.count_messages
+    if count(connection, turn.agent_id) >= limits.inbox_per_agent_max:
+        message = f"{limits.inbox_per_agent_max} messages wait for this {who}; try again later"
+        raise Overloaded(message, retry_after_s=RETRY_AFTER_S)
+    before, payload = list[Event](), to_json(payload_of(incoming))
+    if arrival.is_to_group:
+        key = group_runs.accept(connection, turn, payload)
+    else:
+        key, before = arrival.store(connection, turns.insert)
+        turns.put_message(
+            connection,
+            turn=key,
+            agent_id=turn.agent_id,
+            priority=incoming.priority if stops is None else PRIORITY_MAX,  # an interrupting message is next
+            payload=payload,
+            created_at=turn.created_at,
         )
-    key, before = arrival.store(connection, turns.insert)
     store(connection, incoming.images, turn.created_at)
-    turns.put_message(
-        connection,
-        turn=key,
-        agent_id=incoming.agent_id,
-        priority=incoming.priority if stops is None else PRIORITY_MAX,  # an interrupting message is next
-        payload=to_json(payload_of(incoming)),
-        created_at=turn.created_at,
-    )
     events = append(connection, (key, turn.id), [arrival.queued], created_at=turn.created_at)
     return Ticket(turn_id=turn.id, stops=stops), [*before, *events]
 
@@ -308,25 +331,32 @@ def replayed(connection: Connection, turn: NewTurn) -> Ticket | None:
     return None if known is None else Ticket(turn_id=known.id, is_replay=True)
 
 
-def accept_at_rest(connection: Connection, arrival: Arrival, started: Started) -> tuple[int, list[Event]]:
-    """T0 and T1 of a message for an idle agent: the turn alone, without an inbox row. Return its key, and the events
-    that come before its own.
+def accept_at_rest(
+    connection: Connection, arrival: Arrival, started: Started, plan: str = ""
+) -> tuple[int, list[Event]]:
+    """T0 and T1 of a message for an idle agent, or for an idle group with the `plan` of its run: the turn alone, which
+    does not wait. Return its key, and the events that come before its own.
 
     Raises:
-        NotAtRest: the agent is busy, the message's idempotency key is known, or its session is none to write to;
-            `accept` the message.
+        NotAtRest: the agent or group is busy, the message's idempotency key is known, or its session is none to write
+            to; `accept` the message.
     """
-    turn = arrival.turn
+    incoming, turn, before = arrival.incoming, arrival.turn, list[Event]()
     if turn.idempotency is not None and turns.by_idempotency(connection, turn.idempotency) is not None:
         raise NotAtRest
     if turn.session_id is not None:
         try:
-            check_session(connection, arrival.incoming, turn.agent_id)
+            check_session(connection, incoming, turn.agent_id)
         except PatternError:
             raise NotAtRest from None
-    key, before = arrival.store(connection, partial(turns.insert_started, started=started))
-    if arrival.incoming.images:
-        store(connection, arrival.incoming.images, turn.created_at)
+    if not arrival.is_to_group:
+        key, before = arrival.store(connection, partial(turns.insert_started, started=started))
+    elif group_runs.count_open(connection, turn.agent_id) == 0:
+        key = group_runs.accept(connection, turn, to_json(payload_of(incoming)), (started, plan))
+    else:
+        raise NotAtRest
+    if incoming.images:
+        store(connection, incoming.images, turn.created_at)
     return key, before
 
 
@@ -369,18 +399,21 @@ def create_session(connection: Connection, owner_id: str, session: SessionRow) -
         raise NotFound(NO_OWNER) from None
 
 
-def _make_way(connection: Connection, incoming: IncomingMessage) -> tuple[str, str] | None:
-    """Apply the message's policy for a busy agent; return the turn that must stop, and why."""
-    if incoming.policy == "reject" and turns.is_busy(connection, incoming.agent_id):
+def _make_way(connection: Connection, arrival: Arrival, who: str) -> tuple[str, str] | None:
+    """Apply the message's policy for a busy agent or group; return the turn that must stop, and why."""
+    policy, owner_id = arrival.incoming.policy, arrival.turn.agent_id
+    is_busy = group_runs.count_open if arrival.is_to_group else turns.is_busy
+    if policy == "reject" and is_busy(connection, owner_id):
         raise Conflict(
-            "the agent is busy; wait for its turn to end, or send the message with another policy, such as enqueue",
+            f"the {who} is busy; wait for its turn to end, or send the message with another policy, such as enqueue",
             busy=True,
         )
-    reason = STOPS.get(incoming.policy or "")
-    if reason is None or (running := turns.running(connection, incoming.agent_id)) is None:
+    if (reason := STOPS.get(policy or "")) is None:
         return None
-    if running.session_id != incoming.session_id:  # an answer in another conversation is not for this sender to stop
-        return None
+    find_running = group_runs.oldest_open if arrival.is_to_group else turns.running
+    running = find_running(connection, owner_id)
+    if running is None or running.session_id != arrival.turn.session_id:
+        return None  # an answer in another conversation is not for this sender to stop
     turns.request_cancel(connection, running.key, reason)
     return running.id, reason
 
@@ -423,13 +456,17 @@ def undelivered(
     )
 
 
+def is_asked(connection: Connection, turn: TurnRow) -> bool:
+    """Return whether a group's turn asked for this one: it sees how this ends, and no one waits for it afterwards."""
+    return turn.parent_turn is not None and turns.by_key(connection, turn.parent_turn).group_id is not None
+
+
 def unanswered(connection: Connection, key: int, *, error: str, now: str, is_final: bool) -> OutboxRow | None:
     """Return the message of a started turn that failed, as `undelivered`, if no one else knows of it: not if a person
     sent it, or a group's turn asked.
     """
     turn = turns.by_key(connection, key)
-    is_asked = turn.parent_turn is not None and turns.by_key(connection, turn.parent_turn).group_id is not None
-    if turn.sender.startswith(PEOPLE) or is_asked:
+    if turn.sender.startswith(PEOPLE) or is_asked(connection, turn):
         return None
     first = messages.by_batch(connection, turn.agent_id, turn.batch_id or "")[0]
     payload = {"content": first.content, "source": first.source, "source_metadata": first.source_metadata}

@@ -31,7 +31,7 @@ from pattern_core.models.client import ModelClient
 from pattern_core.models.model import ModelReply, ToolSpec
 from pattern_core.outbox import Outbox
 from pattern_core.prompts.collect import Prompts
-from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall, trust
+from pattern_core.rules.facts import FORCED_PREFIX, JudgedCall
 from pattern_core.rules.rule import RequestedCall
 from pattern_core.tools.arguments import InvalidArguments
 from pattern_core.tools.registry import ToolRegistry
@@ -260,8 +260,7 @@ class TurnCalls:
         is_approved = planned.answered is not None and planned.answered.status in AGREED
         agreed: set[str | None] = set()
         if self._judge.rules.rules:
-            if any(rule.needs_trust for rule in self._judge.rules.rules):
-                self._judge.trust = await self._services.journal.database.read(trust, self._record.key)
+            self._judge.trust = self._record.trust
             asked = RequestedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.parameters)
             while True:  # several rules may ask, each for its own scope
                 verdict = self._judge.before(row).check(asked, is_approved=is_approved, agreed=agreed)
@@ -444,6 +443,7 @@ class TurnCalls:
             work=work,
             deliver=partial(services.deliver, record),
             toolbox=services.toolbox,
+            trust=record.trust,
         )
         result = await _within(timeout_s, tool.call, context, planned.arguments)
         if result is None:

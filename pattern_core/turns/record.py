@@ -42,12 +42,13 @@ from pattern_core.messages import Message, Part, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link
 from pattern_core.models.tokens import estimate_usage
+from pattern_core.rules import facts
 from pattern_core.turns.admission import Arrival, Asker, accept_at_rest, parts_of
 from pattern_core.turns.state import Asking, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus, TurnStatus
+from pattern_db.enums import ApprovalStatus, BatchType, EffectStatus, TrustLevel, TurnStatus
 from pattern_db.errors import RAISED, RowConflict, StorageFailed, translate
 from pattern_db.journal import approvals, budgets, steps, turns, usage
 from pattern_db.journal import events as event_table
@@ -103,7 +104,7 @@ class Record:
     `batch_type` is what its messages are stored as. `key` is known once the turn is accepted. `seed` feeds
     sampling. `source` is the origin of its message for routing: as the sender named it, else the kind of sender, such
     as `user` or `agent`. `step` and `attempt` count from 1 and are those of the open or last step. `sequence` is the
-    place of the next message in the turn's batch.
+    place of the next message in the turn's batch. `trust` is that of its least trusted message.
     """
 
     journal: Journal
@@ -115,6 +116,7 @@ class Record:
     key: int = 0
     seed: int = 0
     source: str = ""
+    trust: TrustLevel = TrustLevel.SOURCE
     group_id: str | None = None  # of the group that asked for it
     depth: int = 0  # how many agents passed the request on
     children: int = 0  # messages that its tools sent to agents …
@@ -240,8 +242,7 @@ class Record:
         """
         known, self._question = self.journal.budgets, self._message_row(incoming, payload=payload)
         self.asker = None if arrival is None else arrival.incoming.asker
-        if limits.tokens is not None or limits.microdollars is not None:
-            known.exist = True
+        known.exist = known.exist or (limits.tokens, limits.microdollars) != (None, None)
         start = Started(self.batch_id, self.journal.epoch, self.journal.now(), self.deadline_at)
 
         def started(connection: Connection) -> list[Event]:
@@ -253,8 +254,10 @@ class Record:
                 self.key, events = accept_at_rest(connection, arrival, start)
             if known.exist:
                 reservations.open_turn(connection, self.key, limits, known.configured)
+            if self.trust is TrustLevel.SOURCE:  # who led to it is only in rows
+                self.trust = facts.trust(connection, self.key)
             assert self._question is not None
-            messages.append(connection, [self._question])
+            messages.append(connection, [self._question._replace(trust=self.trust)])
             return events
 
         self.history.append(incoming)
@@ -474,8 +477,9 @@ class Record:
                 events += append(connection, (ending.key, ending.id), [ends[ending.id]], created_at=now)
                 place = {"turn_id": ending.id, "message_id": message.id}
                 rows.drafts.append(Draft("message.joined", place, {"content": message.text}))
-                messages.append(connection, [stored])
+                messages.append(connection, [stored._replace(trust=facts.trust(connection, row.turn))])
                 joined.append(message)
+            self.trust = facts.trust(connection, self.key)
             return events
 
         rows.store_and_tell(join)
@@ -559,6 +563,7 @@ class Record:
             source=None if payload is None else payload.get("source", self.source),
             source_metadata=None if payload is None else payload.get("source_metadata"),
             arguments=arguments,
+            trust=self.trust,
         )
 
     def _usage(self, asking: Asking, usage: Usage, at: str) -> UsageRow:
@@ -568,10 +573,8 @@ class Record:
         return reservations.usage_row(self._call(link, self.step, self.attempt), usage, cost, at)
 
     def _call(self, link: Link, step: int, attempt: int) -> reservations.ModelCall:
-        call = reservations.ModelCall(
-            turn=self.key, step=step, attempt=attempt, agent_id=self.agent.id, provider=link.provider, model=link.model
-        )
-        return call if self.group_id is None else call._replace(group_id=self.group_id)
+        asks = self.key, step, attempt, self.agent.id, link.provider, link.model
+        return reservations.ModelCall(*asks, group_id=self.group_id)
 
 
 def _said(message: Message, text: str) -> Draft:

@@ -31,12 +31,12 @@ from operator import itemgetter
 from pattern_core.conversation.history import from_row
 from pattern_core.limits import TurnLimits
 from pattern_core.messages import Message, Part, Reasoning, Text
-from pattern_core.rules.facts import FORCED_PREFIX, OPEN
+from pattern_core.rules.facts import FORCED_PREFIX, OPEN, lowest
 from pattern_core.turns.calls import in_doubt
 from pattern_core.turns.record import DeadAttempt
 from pattern_core.turns.state import Ending, FinishedCall, cancelled
 from pattern_db.connection import Connection
-from pattern_db.enums import EffectStatus, Role, TurnStatus
+from pattern_db.enums import EffectStatus, Role, TrustLevel, TurnStatus
 from pattern_db.journal import approvals, budgets, events, steps
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.events import EventRow
@@ -53,10 +53,10 @@ class FoundTurn:
     """An unfinished turn from its rows: its newest step, all its calls, and its questions to people.
 
     `restore` also finds what loop detection needs after a restart: the number of messages, the turns of other agents
-    that it started, its source, whether a person wrote after its newest decision, the steps with text, the characters
-    that its model wrote, and the steps with compactions, once for each. A decision is one message of the agent per
-    step, in order; calls by rules and messages sent by tools are not decisions. A compaction belongs to the step that
-    was opened next after it; if none was, to the open step, or else to the next.
+    that it started, its source and trust, whether a person wrote after its newest decision, the steps with text, the
+    characters that its model wrote, and the steps with compactions, once for each. A decision is one message of the
+    agent per step, in order; calls by rules and messages sent by tools are not decisions. A compaction belongs to the
+    step that was opened next after it; if none was, to the open step, or else to the next.
 
     `streamed` is the part of an incomplete answer that clients saw.
     """
@@ -72,6 +72,7 @@ class FoundTurn:
     said: frozenset[int] = frozenset()
     output_chars: int = 0
     compactions: Sequence[int] = ()
+    trust: TrustLevel = TrustLevel.SOURCE
 
     @property
     def unanswered(self) -> list[EffectRow]:
@@ -184,6 +185,7 @@ def restore(connection: Connection, turn: TurnRow) -> FoundTurn:
         messages=len(rows),
         children=budgets.children(connection, turn.key),
         source=rows[0].source if rows else None,
+        trust=lowest(row.trust for row in rows),
         is_addressed=bool(spoken) and spoken[-1].role is Role.USER,
         said=frozenset(step for step, one in enumerate(decisions, 1) if one.text),
         output_chars=sum(len(part.text) for part in written),

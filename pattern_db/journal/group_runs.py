@@ -180,10 +180,10 @@ def tree(connection: Connection, turn: int, limit: int) -> list[Branch]:
     return [Branch(*row) for row in found]
 
 
-def first_open(connection: Connection, group_id: str) -> tuple[TurnRow, RunRow] | None:
+def oldest_open(connection: Connection, group_id: str) -> TurnRow | None:
     """Return the group's oldest turn that has not ended, if any: the one that runs, or the next to start."""
     key = connection.execute(f"SELECT min(key) FROM turn WHERE {_OPEN}", (group_id,)).get
-    return None if key is None else (by_key(connection, key), get(connection, key))
+    return None if key is None else by_key(connection, key)
 
 
 def groups_with_work(connection: Connection) -> list[str]:

@@ -6,12 +6,12 @@ A message's row exists from T0 (accepted) to T1 (started).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pattern_db.connection import Connection, Table, Values
-from pattern_db.enums import TurnStatus
+from pattern_db.connection import Connection, Table, Values, fetch_all
+from pattern_db.enums import TrustLevel, TurnStatus
 from pattern_db.errors import RowConflict
 from pattern_db.journal import usage
 from pattern_db.journal.usage import UsageSum
@@ -34,6 +34,13 @@ _SAID_AND_SPENT = ", ".join(
         *map(_LAST_SAID.format, ("m.id", "m.content", "m.source_metadata ->> '$.partial'")),
         *(f"(SELECT {one} FROM usage AS u WHERE u.turn = turn.key)" for one in usage.SUMS),
     ]
+)
+_TRUSTS = (  # of the messages of a turn, found as by `messages.by_batch`
+    "(SELECT group_concat(trust, ' ') FROM (SELECT m.trust FROM messages AS m WHERE m.agent_id = t.agent_id"
+    " AND m.batch_id = t.batch_id AND m.position >= t.batch_id AND m.position < coalesce((SELECT n.position"
+    " FROM messages AS n WHERE n.agent_id = t.agent_id AND n.position > t.batch_id AND n.batch_id <> t.batch_id"
+    " ORDER BY n.position LIMIT 1), '~') UNION SELECT m.trust FROM messages AS m WHERE m.batch_id = t.batch_id"
+    " AND m.agent_id = t.agent_id AND m.batch_type = 'continuation'))"
 )
 _BUSY = "SELECT 1 FROM turn WHERE agent_id = ?1 AND ended_at IS NULL AND status <> 'waiting' LIMIT 1"
 
@@ -184,17 +191,26 @@ def repeated(connection: Connection, fingerprint: bytes, since: str) -> TurnRow 
     )
 
 
-def origins(connection: Connection, key: int) -> list[tuple[str, bool]]:
-    """Return who sent the message of a turn, those that joined it and those of the turns that led to them, each with
-    whether another turn led to it.
+class Origin(NamedTuple):
+    """Who sent the message of a turn, whether another turn led to it, and the levels of trust of its messages."""
+
+    sender: str
+    is_led_to: bool
+    trusts: Sequence[TrustLevel]
+
+
+def origins(connection: Connection, key: int) -> list[Origin]:
+    """Return the origin of a turn and, as far as they have no messages, of the turns that led to it: a group's turn has
+    none, and one that has not started.
     """
-    found = connection.execute(
-        "WITH RECURSIVE chain(key) AS (SELECT ?1 UNION SELECT t.parent_turn FROM turn AS t JOIN chain USING (key)"
-        " WHERE t.parent_turn IS NOT NULL UNION SELECT t.key FROM turn AS t JOIN chain ON t.joined_turn = chain.key)"
-        " SELECT DISTINCT sender, parent_turn IS NOT NULL FROM turn JOIN chain USING (key)",
+    found = fetch_all(
+        connection,
+        f"WITH RECURSIVE chain(sender, parent, trusts) AS (SELECT sender, parent_turn, {_TRUSTS} FROM turn AS t"
+        f" WHERE key = ? UNION ALL SELECT t.sender, t.parent_turn, {_TRUSTS} FROM chain JOIN turn AS t"
+        " ON t.key = chain.parent WHERE chain.trusts IS NULL) SELECT sender, parent IS NOT NULL, trusts FROM chain",
         (key,),
     )
-    return [(sender, is_led_to == 1) for sender, is_led_to in found]
+    return [Origin(one, led == 1, [*map(TrustLevel, (said or "").split())]) for one, led, said in found]
 
 
 def unfinished(connection: Connection, agent_id: str) -> TurnRow | None:
@@ -268,6 +284,17 @@ def open_turns(connection: Connection, agent_id: str) -> list[str]:
     """Return the ids of the agent's turns that have not ended, oldest first."""
     rows = connection.execute("SELECT id FROM turn WHERE agent_id = ? AND ended_at IS NULL ORDER BY key", (agent_id,))
     return [turn_id for (turn_id,) in rows]
+
+
+def require_rest(connection: Connection, owner_id: str) -> None:
+    """Check that all turns of an agent or a group have ended: one that is deleted before would never end.
+
+    Raises:
+        RowConflict: one has not.
+    """
+    sql = "SELECT id FROM turn WHERE ended_at IS NULL AND coalesce(agent_id, group_id) = ? LIMIT 1"
+    if (found := connection.execute(sql, (owner_id,)).fetchone()) is not None:
+        raise RowConflict(f"the turn {found[0]} of {owner_id} has not ended")
 
 
 def open_in_session(connection: Connection, session_id: str) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from pattern_db.columns import Json, to_json
 from pattern_db.connection import Connection, Table, Values, fetch_all
-from pattern_db.enums import BatchType, Role, SearchKind
+from pattern_db.enums import BatchType, Role, SearchKind, TrustLevel
 from pattern_db.tables import embeddings
 
 PARTIAL = "partial"  # in the metadata of an incomplete answer: the reason
@@ -27,7 +27,7 @@ class MessageRow(NamedTuple):
     `position` is a Snowflake of 19 digits; `batch_id` the position of the first message of its turn, None for imported
     history. `content` is the text; `parts` is a JSON array of all parts in order, if the message is more than text.
     `tool_args`, `tool_result` and `source_metadata` are JSON values. `note` is what prompts show before a turn's first
-    message.
+    message. `trust` is how far who sent it, all who led to it, or the turn that it was said in, are trusted.
     """
 
     id: str
@@ -50,6 +50,7 @@ class MessageRow(NamedTuple):
     workspace: str | None = None
     is_archived: bool = False
     note: str | None = None
+    trust: TrustLevel = TrustLevel.SOURCE
 
     @property
     def finish_reason(self) -> str | None:
@@ -68,7 +69,7 @@ _MESSAGES = Table(
     "messages",
     MessageRow,
     json=("parts", "tool_args", "tool_result", "source_metadata"),
-    types={"role": Role, "batch_type": BatchType, "is_archived": bool},
+    types={"role": Role, "batch_type": BatchType, "is_archived": bool, "trust": TrustLevel},
 )
 # Of the agent ?1, in its main conversation or in its session ?2.
 _IN_MAIN_PROMPT = "agent_id = ?1 AND is_archived = 0 AND is_deleted = 0"

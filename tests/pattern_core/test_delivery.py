@@ -15,7 +15,7 @@ from pattern_core.groups.group import MemberSpec
 from pattern_core.limits import Limits
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.testing import StoppedClock
-from pattern_core.testing.model import Paced, calls, says, together
+from pattern_core.testing.model import Answer, Paced, calls, says, together
 from pattern_core.tools.builtin.send_message import send_message
 from pattern_db.journal.asks import Waiting
 from tests.support import USER, Running, in_memory, note, rows, running, until
@@ -196,3 +196,34 @@ async def test_whom_a_question_is_for_is_known_from_its_rows_after_a_restart(
             view = await world.wait(str(found[0][0]))
             assert view.trust == trust
             assert [one.content for one in view.messages if one.role == "tool"] == [outcome]
+
+
+async def test_each_message_keeps_how_far_it_is_trusted() -> None:
+    """What joins a turn lowers it from there on; what led to a message counts also when its sender is deleted."""
+    gate = trio.Event()
+    asking = calls("send_message", {"to": "bob", "content": "Look."})
+    script: list[Answer] = [Paced(answer=asking, gate=gate), says("seen"), says("done")]
+    async with running(script, tools=[send_message]) as world:
+        await world.agent("ada")
+        await world.agent("bob")
+        turn = await world.submit("Ask bob.", sender=USER)
+        await trio.testing.wait_all_tasks_blocked()
+        joined = await world.submit("Me too.", sender="conversant:mia", policy="steer")
+        gate.set()
+        view = await world.wait(turn)
+        assert [(one.role, one.trust) for one in view.messages] == [
+            ("user", "partner"),
+            ("assistant", "partner"),
+            ("tool", "partner"),
+            ("user", "conversant"),
+            ("assistant", "conversant"),
+        ]
+        assert view.trust == "conversant"
+        assert (await world.wait(joined)).trust == "conversant"
+        await until(lambda: world.constellation.is_idle)
+        [(asked,)] = await world.database.read(rows, "SELECT id FROM turn WHERE sender LIKE 'agent:%'")
+        before = await world.wait(str(asked))
+        await world.constellation.delete_agent("ada")
+        after = await world.wait(str(asked))
+        assert after.trust == before.trust in ("agent", "conversant")  # whether it began before the other joined
+        assert {one.trust for one in after.messages} == {before.trust}

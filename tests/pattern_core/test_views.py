@@ -7,14 +7,14 @@ from trio.testing import wait_all_tasks_blocked
 
 from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.testing import Paced, says
-from pattern_core.views import condition, view_tree, view_turn, view_turns
+from pattern_core.views import condition, view_conversation, view_tree, view_turn, view_turns
 from pattern_db.enums import IndexState, PathType
 from pattern_db.tables import embedding_indexes, folders
 from pattern_db.tables.folders import FolderRow
-from tests.pattern_core.groups.rig import group, say, speak
+from tests.pattern_core.groups.rig import group, say, speak, submit
 from tests.pattern_core.memory.life import create
 from tests.pattern_core.memory.rig import NOW, constellation
-from tests.support import START, acting, running
+from tests.support import START, acting, running, until
 
 MODEL = EmbedderInfo(provider="deterministic", model="words", dimension=4, fingerprint="ab")
 
@@ -71,3 +71,17 @@ async def test_a_groups_turn_is_a_tree_and_an_agents_is_not() -> None:
             ("bob", "judge", "completed"),
         ]
         assert await it.database.read(view_tree, await it.say("hello")) == []
+
+
+async def test_what_was_said_in_a_group_is_shown_with_how_far_it_is_trusted() -> None:
+    async with running(otherwise=speak) as world:
+        desk = await group(world, "parallel", names=["ada", "bob"])
+        await say(world, "one")
+        await submit(world, "two", sender="conversant:mia")
+        await until(lambda: world.constellation.is_idle)
+        said = await world.database.read(view_conversation, desk.id, 9, before=None, session_id=None)
+        assert [(one.content, trust) for one, trust in reversed(said)] == [
+            *((words, "partner") for words in ("one", "ada answers", "bob answers")),
+            *((words, "conversant") for words in ("two", "ada answers", "bob answers")),
+        ]
+        assert await world.database.read(view_conversation, desk.id, 9, before=None, session_id="ses_no") == []

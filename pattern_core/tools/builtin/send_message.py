@@ -48,6 +48,7 @@ def _to_user(context: ToolContext, content: str) -> dict[str, object]:
         source="send_message",
         session_id=context.session_id,
         is_archived=context.session_id is not None,
+        trust=context.trust,
     )
     context.work.store(messages.append, [row])
     # The words are in the message's row; the stored event only refers to it.

@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.groups.group import Group, MemberSpec
-from pattern_db.journal.group_runs import GroupSaid, conversation
+from pattern_core.views import view_conversation
+from pattern_db.enums import TrustLevel
+from pattern_db.journal.group_runs import GroupSaid
 from pattern_server.http.bodies import Paged, PagedTexts, RequestModel, answer_of, page_of, require_values
 from pattern_server.http.routes.messages import (
     ANSWERS,
@@ -48,11 +50,12 @@ GROUP = answer_of(
 )
 MESSAGE = answer_of(
     GroupSaid,
-    "id turn_id role agent_id agent sender content session_id created_at",
+    "id turn_id role agent_id agent sender trust content session_id created_at",
     "GroupMessage",
     role=str,
     agent=str | None,
     content=str,
+    trust=TrustLevel,
 )
 
 
@@ -189,19 +192,14 @@ async def list_messages(g: str, home: ToRead, paging: PagedTexts, session: OfSes
     """List what was said in a group, newest first; with `session` only in that one."""
     group = await home.constellation.groups.get(g)
     said = await home.constellation.database.read_aside(
-        conversation,
-        group.id,
-        paging.one_more,
-        before=paging.before,
-        session_id=session,
-        is_all=session is None,
+        view_conversation, group.id, paging.one_more, before=paging.before, session_id=session
     )
     names = {agent.id: agent.name for agent in await home.constellation.roster.all()}
-    page = paging.cut(said, lambda one: str(one.key))
-    return {**page, "items": [_shown(one, names) for one in page["items"]]}
+    page = paging.cut(said, lambda one: str(one[0].key))
+    return {**page, "items": [_shown(one, trust, names) for one, trust in page["items"]]}
 
 
-def _shown(said: GroupSaid, names: Mapping[str, str]) -> dict[str, Any]:
+def _shown(said: GroupSaid, trust: TrustLevel, names: Mapping[str, str]) -> dict[str, Any]:
     """Return a message to the group (of the `role` user), or a member's answer."""
     role, agent = ("user", None) if said.agent_id is None else ("assistant", names.get(said.agent_id))
-    return {**said._asdict(), "role": role, "agent": agent, "content": said.content or ""}
+    return {**said._asdict(), "role": role, "agent": agent, "content": said.content or "", "trust": trust}

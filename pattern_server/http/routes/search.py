@@ -17,7 +17,7 @@ router = Router(prefix="/constellations/{c}/search", tags=["search"])
 # `label` is a block's label or a file's name.
 _HIT = answer_of(
     Hit,
-    "kind id agent_id agent label role content snippet score parts reason metadata session_id count created_at",
+    "kind id agent_id agent label role content snippet score parts reason metadata trust session_id count created_at",
     "SearchHit",
     agent=str | None,
 )

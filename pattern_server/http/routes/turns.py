@@ -28,7 +28,7 @@ LastEventId = Annotated[str | None, Header(description="Number of the last event
 MESSAGE = answer_of(
     StoredMessage,
     "id agent_id position role content parts tool_call_id tool_name tool_args tool_result source source_metadata"
-    " batch_id sequence_in_batch session_id workspace is_archived created_at",
+    " trust batch_id sequence_in_batch session_id workspace is_archived created_at",
     finish_reason=str | None,
 )
 _USAGE = answer_of(UsageSum, "input_tokens output_tokens cached_tokens cost_microdollars is_estimate", "Usage")

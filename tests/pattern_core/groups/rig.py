@@ -85,7 +85,7 @@ async def group(
 
 async def submit(world: Running, content: str = "Is it time?", *, key: str | None = None, **more: Any) -> str:
     """Send the group a message; the id of its turn."""
-    incoming = IncomingMessage(agent_id="", content=content, sender=USER, idempotency_key=key, **more)
+    incoming = IncomingMessage(agent_id="", content=content, idempotency_key=key, **{"sender": USER, **more})
     return (await world.constellation.submit_to_group("desk", incoming)).turn_id
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.rules.facts import RESULT_CHARS_MAX, JudgedCall, calls_of, read, trust
+from pattern_core.rules.facts import RESULT_CHARS_MAX, JudgedCall, calls_of, lowest, read, trust, trust_of
 from pattern_db import template
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import EffectStatus, Role, TrustLevel
+from pattern_db.enums import BatchType, EffectStatus, Role, TrustLevel
 from pattern_db.journal import steps, turns
 from pattern_db.journal.steps import EffectRow
-from pattern_db.journal.turns import NewTurn
+from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages
 from tests.pattern_db.conftest import make_agent, make_message
@@ -115,35 +115,32 @@ SENDERS = {
         max_size=6,
     )
 )
-def test_a_turn_is_trusted_as_the_least_trusted_of_those_who_led_to_it(
+def test_a_turn_is_trusted_as_its_least_trusted_message_and_those_who_led_to_it(
     said: list[tuple[str, int | None, int | None]],
 ) -> None:
+    """Each turn may be led to by an earlier one, and its message may join an earlier one instead of beginning it."""
     connection = template.in_memory(migrations_of("constellation"), now=NOW)
     agents.create(connection, make_agent("ada"))
-    keys, led, joins = list[int](), list[int | None](), list[int | None]()
+    keys, levels, batches = list[int](), list[str](), dict[int, str]()
     for number, (sender, parent, joined) in enumerate(said):
-        led.append(None if parent is None or parent >= number else parent)
-        joins.append(None if joined is None or joined >= number else joined)
-        asked_by = None if led[-1] is None else keys[led[-1] or 0]
-        new = NewTurn("agt_ada", f"turn_{number}", sender, 1, NOW, asked_by)
+        led_by = None if parent is None or parent >= number else parent
+        new = NewTurn("agt_ada", f"turn_{number}", sender, 1, NOW, None if led_by is None else keys[led_by])
         keys.append(turns.insert(connection, new))
-        if joins[-1] is not None:
-            turns.join(connection, keys[-1], keys[joins[-1] or 0], ended_at=NOW)
-
-    def reached(number: int) -> set[int]:
-        found, left = set[int](), [number]
-        while left:
-            found.add(one := left.pop())
-            parent = led[one]
-            left += [other for other, joined in enumerate(joins) if joined == one and other not in found]
-            left += [] if parent is None or parent in found else [parent]
-        return found
-
-    for number, key in enumerate(keys):
-        levels = {
-            "source" if said[one][0].startswith("agent") and led[one] is None else SENDERS[said[one][0]]
-            for one in reached(number)
-        }
-        assert trust(connection, key) == max(levels, key=[*TrustLevel].index)
-    assert trust(connection, 99) is TrustLevel.SOURCE
+        own = "source" if sender.startswith("agent") and led_by is None else SENDERS[sender]
+        levels.append(max(own, own if led_by is None else levels[led_by], key=[*TrustLevel].index))
+        level, position = trust(connection, keys[number]), f"{number:019}"
+        assert level == levels[number]
+        if joined in batches:
+            turns.join(connection, keys[number], keys[joined or 0], ended_at=NOW)
+            levels[joined or 0] = max(levels[joined or 0], level, key=[*TrustLevel].index)
+        else:
+            turns.start(connection, keys[number], Started(position, 1, NOW, NOW))
+            batches[number] = position
+        kind = BatchType.CONTINUATION if joined in batches else None
+        row = MessageRow(f"msg_{position}", "agt_ada", position, Role.USER, NOW, batch_type=kind, trust=level)
+        messages.append(connection, [row._replace(batch_id=batches.get(number, batches.get(joined or 0)))])
+    assert [trust(connection, key) for key in (*keys, 99)] == [*levels, "source"]
+    assert [trust_of(one, is_led_to=True) for one in SENDERS] == [*SENDERS.values()]
+    assert trust_of("agent:agt_bob") is TrustLevel.SOURCE
+    assert MessageRow("msg_1", "agt_ada", "1", Role.USER, NOW).trust is lowest([]) is TrustLevel.SOURCE
     connection.close()

@@ -17,13 +17,15 @@ from pattern_core.limits import KEY_CHARS_MAX, Limits
 from pattern_core.messages import Text
 from pattern_core.models.model import ToolSpec
 from pattern_core.turns import admission
-from pattern_core.turns.admission import NO_OPTIONS, Arrival, IncomingMessage, Ticket, TurnOptions
+from pattern_core.turns.admission import NO_OPTIONS, Arrival, IncomingMessage, NotAtRest, Ticket, TurnOptions
 from pattern_db import template
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.journal import turns
+from pattern_db.journal import group_runs, turns
+from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import agents, sessions
+from pattern_db.tables import agents, groups, sessions
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.groups import GroupRow
 from pattern_db.tables.sessions import SessionRow
 from tests.support import START, USER
 
@@ -133,6 +135,50 @@ def test_keys_of_others_do_not_meet(db: Connection, changes: dict[str, Any]) -> 
     accept(db, incoming)
     accepted, _events = accept(db, replace(incoming, **changes), "turn_2")
     assert accepted == Ticket(turn_id="turn_2")
+
+
+def test_a_group_accepts_messages_as_an_agent_does(db: Connection) -> None:
+    groups.create(db, GroupRow("group_desk", "desk", "parallel", START, START))
+
+    def accept(turn_id: str, **changes: Any) -> tuple[Ticket, list[Event]]:
+        incoming = replace(HELLO, **changes)
+        return admission.accept(
+            db, Arrival.to_group(incoming, "group_desk", turn_id=turn_id, seed=7, now=START), LIMITS
+        )
+
+    accepted, [event] = accept("turn_1", idempotency_key="key-1")
+    assert (accepted, event.name) == (Ticket(turn_id="turn_1"), "turn.queued")
+    assert event.data == {"group_id": "group_desk", "sender": USER}
+    assert accept("turn_2", idempotency_key="key-1") == (Ticket(turn_id="turn_1", is_replay=True), [])
+    with pytest.raises(IdempotencyMismatch):
+        accept("turn_2", idempotency_key="key-1", content="other")
+    with pytest.raises(Conflict, match="the group is busy"):
+        accept("turn_2", policy="reject")
+    with pytest.raises(InvalidInput, match="policy 'steer'"):
+        accept("turn_2", policy="steer")
+    with pytest.raises(NotFound, match="no session"):
+        accept("turn_2", session_id="ses_no")
+    assert accept("turn_2", policy="interrupt")[0].stops == ("turn_1", "superseded")
+    assert turns.by_id(db, "turn_1").cancel_reason == "superseded"
+    accept("turn_3")
+    with pytest.raises(Overloaded, match="3 messages wait for this group"):
+        accept("turn_4")
+    assert turns.first_message(db, "group_desk") is None  # it waits in the run of its turn
+    run = group_runs.get(db, turns.by_id(db, "turn_3").key)
+    assert json.loads(run.payload) == admission.payload_of(HELLO)
+
+
+def test_an_idle_group_starts_with_its_message(db: Connection) -> None:
+    groups.create(db, GroupRow("group_desk", "desk", "parallel", START, START))
+    started = Started("1" * 19, 1, START, None)
+    incoming = replace(HELLO, idempotency_key="key-1")
+    arrivals = [Arrival.to_group(incoming, "group_desk", turn_id=f"turn_{n}", seed=7, now=START) for n in range(2)]
+    key, events = admission.accept_at_rest(db, arrivals[0], started, "{}")
+    assert (turns.by_key(db, key).status, group_runs.get(db, key).plan, events) == ("running", "{}", [])
+    other = Arrival.to_group(HELLO, "group_desk", turn_id="turn_2", seed=7, now=START)
+    for late in (arrivals[1], other):  # the key is known; it is busy
+        with pytest.raises(NotAtRest):
+            admission.accept_at_rest(db, late, started, "{}")
 
 
 def test_an_inbox_is_bounded_per_agent(db: Connection) -> None:
@@ -268,3 +314,12 @@ def test_a_request_is_found_by_its_key_or_if_it_may_be_repeated_by_its_fingerpri
     assert known(replace(other, idempotency_key="key-2"), "agent_ada", START) is None
     with pytest.raises(IdempotencyMismatch):
         known(replace(incoming, idempotency_key="key-1"), "agent_ada", None)
+
+
+def test_only_what_a_group_asked_is_asked(db: Connection) -> None:
+    groups.create(db, GroupRow("group_desk", "desk", "parallel", START, START))
+    desk = group_runs.accept(db, NewTurn("group_desk", "turn_desk", USER, 7, START), "{}")
+    turn = turns.insert(db, NewTurn("agent_ada", "turn_ada", USER, 7, START, desk))
+    turns.insert(db, NewTurn("agent_bob", "turn_bob", "agent:agent_ada", 7, START, turn))
+    found = [admission.is_asked(db, turns.by_id(db, f"turn_{name}")) for name in ("desk", "ada", "bob")]
+    assert found == [False, True, False]

@@ -39,15 +39,15 @@ def test_a_turn_is_an_agents_or_a_groups(db: Connection, run: int, make_turn: Ma
 
 def test_runs_are_taken_in_order(db: Connection, run: int) -> None:
     later = group_runs.accept(db, NewTurn(GROUP, "turn_h", "user:usr_root", 8, LATER), '{"content": "Now?"}')
-    found = group_runs.first_open(db, GROUP)
-    assert found == (turns.by_key(db, run), RunRow(run, '{"content": "Tea?"}'))
+    assert group_runs.oldest_open(db, GROUP) == turns.by_key(db, run)
+    assert group_runs.get(db, run) == RunRow(run, '{"content": "Tea?"}')
     assert group_runs.count_open(db, GROUP) == 2
     group_runs.start(db, run, Started("1", 1, NOW, None), '{"name": "desk"}')
     group_runs.set_answer(db, run, "Yes.")
     assert group_runs.get(db, run) == RunRow(run, '{"content": "Tea?"}', '{"name": "desk"}', "Yes.")
     for key in (run, later):
         turns.end(db, key, status="completed", ended_at=LATER)
-    assert group_runs.first_open(db, GROUP) is None
+    assert group_runs.oldest_open(db, GROUP) is None
     assert group_runs.groups_with_work(db) == []
     with pytest.raises(RowNotFound):
         group_runs.get(db, 99)

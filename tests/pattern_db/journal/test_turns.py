@@ -9,13 +9,14 @@ import apsw
 import pytest
 
 from pattern_db.connection import Connection, fetch_all
-from pattern_db.enums import TurnStatus
+from pattern_db.enums import BatchType, Role, TrustLevel, TurnStatus
 from pattern_db.errors import RowConflict, RowNotFound, translated
 from pattern_db.journal import events, steps, turns, usage
 from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import InboxRow, NewTurn, Started
 from pattern_db.journal.usage import UsageRow
-from pattern_db.tables import agents
+from pattern_db.tables import agents, messages
+from pattern_db.tables.messages import MessageRow
 from tests.pattern_db.conftest import LATER, NOW, MakeTurn, PlanOf
 
 STARTED = Started(batch_id="0000000000000000007", epoch=3, started_at=NOW, deadline_at=LATER)
@@ -327,15 +328,25 @@ def test_a_waiting_message_goes_with_its_agent(db: Connection, make_turn: MakeTu
     assert turns.first_message(db, "agt_ada") is None
 
 
-def test_who_led_to_a_turn_is_found_through_those_that_asked_and_those_that_joined(
-    db: Connection, make_turn: MakeTurn
-) -> None:
+def test_only_ended_turns_are_at_rest(db: Connection, make_turn: MakeTurn) -> None:
+    key = make_turn("turn_1")
+    turns.require_rest(db, "agt_bob")
+    with pytest.raises(RowConflict, match="turn_1 of agt_ada has not ended"):
+        turns.require_rest(db, "agt_ada")
+    turns.end(db, key, status="cancelled", ended_at=NOW)
+    turns.require_rest(db, "agt_ada")
+
+
+def test_the_levels_of_a_turns_messages_stand_for_who_led_to_it(db: Connection, make_turn: MakeTurn) -> None:
     first = make_turn("turn_1", sender="user:u")
     second = make_turn("turn_2", parent_turn=first, sender="agent:agt_ada")
-    joined = make_turn("turn_3", sender="system")
-    turns.join(db, joined, second, ended_at=NOW)
-    assert sorted(turns.origins(db, second)) == [("agent:agt_ada", True), ("system", False), ("user:u", False)]
-    assert turns.origins(db, first) == [("user:u", False)]
+    assert turns.origins(db, second) == [("agent:agt_ada", True, []), ("user:u", False, [])]
+    turns.start(db, first, Started("1" * 19, 1, NOW, None))
+    said = MessageRow(f"msg_{'1' * 19}", "agt_ada", "1" * 19, Role.USER, NOW, batch_id="1" * 19)
+    late = said._replace(id=f"msg_{'3' * 19}", position="3" * 19, batch_type=BatchType.CONTINUATION)
+    between = said._replace(id=f"msg_{'2' * 19}", position="2" * 19, batch_id="2" * 19)
+    messages.append(db, [said._replace(trust=TrustLevel.PARTNER), between, late._replace(trust=TrustLevel.AGENT)])
+    assert [sorted(one.trusts) for one in turns.origins(db, second)] == [[], ["agent", "partner"]]
     assert turns.origins(db, 99) == []
 
 
