@@ -115,8 +115,7 @@ class Sessions:
             raise InvalidInput("sessions of groups cannot be forked; create a new one")
         position = await self._storage.database.read(_position, parent, message_id)
         new = self.new(title or parent.title, parent.origin)
-        kept = {"workspace": parent.workspace, "working_dir": parent.working_dir}
-        fork = replace(new, parent_id=parent.id, **kept)
+        fork = replace(new, parent_id=parent.id, workspace=parent.workspace, working_dir=parent.working_dir)
         return await self._store(owner_id, fork, begins_as=(parent, position))
 
     async def update(self, owner_id: str, session_id: str, changes: Mapping[str, Value]) -> Session:

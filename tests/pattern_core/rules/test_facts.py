@@ -19,6 +19,7 @@ from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import NewTurn, Started
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages
+from pattern_db.tables.messages import MessageRow
 from tests.pattern_db.conftest import make_agent, make_message
 
 NOW = "2026-11-21T22:24:40.123Z"
