@@ -86,6 +86,22 @@ async def rename(api: Api, output: Output, name: str, new_name: str) -> None:
     output.result(changed, f"Renamed {name} to {changed['name']}.")
 
 
+@constellation.add("fork", "home what-if", runs=connected)
+@click.argument("name", type=CONSTELLATION)
+@click.argument("new_name")
+async def fork(api: Api, output: Output, name: str, new_name: str) -> None:
+    """Create the constellation NEW_NAME, which begins with all that NAME holds now; both work on.
+
+    In the new one open turns are cancelled, schedules and reminders are paused, and there are no webhooks, no tokens
+    and no consent that was given before.
+    """
+    made = await api.call("POST", "constellations", name, "fork", body={"name": new_name})
+    output.result(
+        made,
+        f"Forked {name} as {made['name']} ({made['id']}). Its schedules are paused.",
+    )
+
+
 @constellation.add("resume", "home", runs=connected)
 @click.argument("name", type=CONSTELLATION)
 async def resume(api: Api, output: Output, name: str) -> None:
