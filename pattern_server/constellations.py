@@ -115,7 +115,7 @@ class Constellations:
         return await self._register(principal, constellation_id, name)
 
     async def fork(self, principal: Principal, id_or_name: str, name: str) -> Registered:
-        """Create a constellation that begins as another one is now, while that works; both go on by themselves.
+        """Create a constellation that begins as another one is now, while that works; both continue alone.
 
         Nothing happens twice: in the new one open turns end, schedules and reminders are paused, and there are no
         webhooks, no deliveries and no consent.

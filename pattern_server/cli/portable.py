@@ -19,6 +19,7 @@ from pattern_core.errors import Conflict
 from pattern_db import files
 from pattern_server.cli.client import Api
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, creating, in_constellation, json_of, local
+from pattern_server.cli.constellations import decided
 from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
 
@@ -104,12 +105,12 @@ async def _import(
         body["resolutions"] = given["resolutions"] if isinstance(given, dict) and "resolutions" in given else given
     if dry_run:
         found = await api.call("POST", "constellations", "import", "check", body=body)
-        output.result(found, f"{file} is sound ({_counts(found)}). Nothing was imported.", *_decided(found["report"]))
+        output.result(found, f"{file} is sound ({_counts(found)}). Nothing was imported.", *decided(found["report"]))
         return _left(found["report"])
     made = await api.call("POST", "constellations", "import", body=body)
     done = "Nothing to do: imported before," if made["is_replay"] else f"Imported {file}"
     done += f" {'as' if into is None else 'into'} {made['name']} ({made['id']})."
-    output.result(made, done, *_decided(made["report"]))
+    output.result(made, done, *decided(made["report"]))
     return _left(made["report"])
 
 
@@ -134,7 +135,7 @@ async def log(home: Home, output: Output) -> None:
     rows = await home.pages("imports")
     output.table(LOG_COLUMNS, rows, empty="Nothing was imported yet.", shown=lambda row: {**row, **row["audit_log"]})
     for row in rows:
-        for line in _decided(row):
+        for line in decided(row):
             output.say(line)
 
 
@@ -162,16 +163,6 @@ def verify(_config: Config, output: Output, file: Path) -> None:
 def _left(report: Mapping[str, Any] | None) -> ExitCode:
     """Return the exit code: whether an issue was left."""
     return SKIPPED if report and report["issues_found"] > report["issues_resolved"] else DONE
-
-
-def _decided(report: Mapping[str, Any] | None) -> list[str]:
-    """Return a line for each decision of an import."""
-    lines = []
-    for one in report["audit_log"]["decisions"] if report else []:
-        more = f" to {one['to']}" if "to" in one else ""
-        more += f" ({one['severity']}: {one['evidence']})" if "severity" in one else ""
-        lines.append(f"  {one['kind']} {one['name']}: {one['decision']}{more}")
-    return lines
 
 
 def _counts(manifest: Mapping[str, Any]) -> str:

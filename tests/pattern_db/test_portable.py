@@ -68,8 +68,22 @@ def test_every_table_travels_or_says_why_not() -> None:
 def test_a_copy_delivers_nothing_and_has_no_consent(tmp_path: Path) -> None:
     path = made(tmp_path)
     fill(path, TWO)
-    grant = {"id": "g", "agent_id": "a", "subject": "tool:shell", "granted_by": "user:u", "created_at": NOW}
-    hook = {"id": "h", "name": "n", "url": "u", "events": "[]", "secret": "s", "after": 0, "created_at": NOW}
+    grant: dict[str, str | int] = {
+        "id": "g",
+        "agent_id": "a",
+        "subject": "tool:shell",
+        "granted_by": "user:u",
+        "created_at": NOW,
+    }
+    hook: dict[str, str | int] = {
+        "id": "h",
+        "name": "n",
+        "url": "u",
+        "events": "[]",
+        "secret": "s",
+        "after": 0,
+        "created_at": NOW,
+    }
     added = {"consent_grant": grant, "webhook": hook}
     with closing(open_connection(path)) as connection:
         for table, row in added.items():

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from pattern_core.car import ArchiveInvalid
+from pattern_core.errors import InvalidInput
 from pattern_core.testing import ScriptedProvider, says
 from pattern_db.tables import timers
-from pattern_server.portable import ImportSpec, export, import_archive
+from pattern_server.portable import ImportSpec, export, import_archive, merge_constellations
 from tests.pattern_core.legacy.theirs import Theirs
 from tests.pattern_server.place import Place, config_for, serving
 
@@ -256,3 +257,57 @@ async def test_a_document_of_the_original_that_does_not_open_is_refused(tmp_path
         assert (answer.status_code, answer.json()["code"]) == (422, "archive_invalid")
         assert "mem_1" in answer.json()["detail"]
         assert (await place.admin.get("/constellations")).json()["items"] == []
+
+
+async def merged(place: Place, *, dry_run: bool = False) -> dict[str, Any]:
+    """What merging `what-if` into `home` answers: its report, and whether it had been done before."""
+    answer = await place.admin.post("/constellations/home/merge", json={"from": "what-if", "dry_run": dry_run})
+    assert answer.status_code == 200, answer.text
+    return {**answer.json()["report"]["audit_log"], "is_replay": answer.json()["is_replay"]}
+
+
+async def test_a_fork_comes_back(tmp_path: Path) -> None:
+    talk = [says("Noted."), says("At home."), says("At the fork."), says("Again.")]
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider(talk)}) as place:
+        await place.constellation()
+        await place.say("Ruth lives in Lisbon.")
+        human = "/agents/ada/memory/human"
+        await place.admin.put(f"/constellations/home{human}", json={"content": "Likes tea."})
+        await place.admin.post("/constellations/home/fork", json={"name": "what-if"})
+        await place.say("And you?")
+        await place.say("And you?", where="what-if/agents/ada")
+        for name, words in (("home", "Likes tea. Home."), ("what-if", "Fork. Likes tea.")):
+            await place.admin.put(f"/constellations/{name}{human}", json={"content": words})
+        entry = {"content": "The keys are in the drawer."}
+        await place.admin.post("/constellations/what-if/agents/ada/archival", json=entry)
+        await place.admin.post("/constellations/what-if/agents", json={"name": "ben"})
+
+        planned = await merged(place, dry_run=True)
+        assert len((await place.admin.get("/constellations/home/agents")).json()["items"]) == 1
+        done = await merged(place)
+        assert (done["added"], done["decisions"]) == (planned["added"], planned["decisions"])
+        added = {name: done["added"][name] for name in ("agents", "messages", "archival_entries")}
+        assert added == {"agents": 1, "messages": 2, "archival_entries": 1}
+        assert "merged (new versions: 1)" in [one["decision"] for one in done["decisions"]]
+        said = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+        assert [row["content"] for row in said[::-1]] == [
+            *("Ruth lives in Lisbon.", "Noted.", "And you?", "At home.", "And you?", "At the fork."),
+        ]
+        assert (await place.admin.get(f"/constellations/home{human}")).json()["content"] == "Fork. Likes tea. Home."
+        past = (await place.admin.get(f"/constellations/home{human}/history")).json()["items"]
+        assert [row["kind"] for row in past] == ["merge", "edit", "edit", "create"]
+        assert (await merged(place))["is_replay"]
+
+        await place.say("Once more?", where="what-if/agents/ada")
+        await place.admin.put(f"/constellations/what-if{human}", json={"content": "Fork. Likes green tea."})
+        third = await merged(place)
+        assert (third["is_replay"], third["added"]["messages"]) == (False, 2)
+        assert "agents" not in third["added"]
+        shown = (await place.admin.get(f"/constellations/home{human}")).json()["content"]
+        assert shown == "Fork. Likes green tea. Home."
+        log = (await place.admin.get("/constellations/home/imports")).json()["items"]
+        assert [row["source_file"] for row in log] == ["what-if", "what-if"]
+        assert not list((tmp_path / "data" / "constellations").glob("*/exports/*"))
+        principal = await place.parts.state.accounts.authenticate(place.parts.local_token)
+        with pytest.raises(InvalidInput, match="into itself"):
+            await merge_constellations(place.parts.state.constellations, principal, "home", "home")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import trio
 from fastapi import Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.legacy.review import Action, Resolution
@@ -74,6 +75,13 @@ class ImportRequest(RequestModel):
         )
 
 
+class MergeRequest(RequestModel):
+    """The constellation that joins (id or name). A `dry_run` changes nothing."""
+
+    source: str = Field(alias="from")
+    dry_run: bool = False
+
+
 @router.post("/{c}/export", status_code=201, response_model=EXPORT)
 async def export(c: str, body: ExportRequest, server: Server, caller: MayWrite) -> object:
     """Export an archive.
@@ -124,6 +132,19 @@ async def check_archive(body: ImportRequest, server: Server, caller: MayAdminist
     if asked.into is not None or manifest.version < VERSION:
         report = (await portable.import_archive(server.constellations, caller, asked, dry_run=True)).report
     return fields_with(manifest, report=report)
+
+
+@router.post("/{c}/merge", response_model=IMPORTED)
+async def merge(c: str, body: MergeRequest, server: Server, caller: MayWrite, response: Response) -> object:
+    """Merge another constellation into this one, such as a fork of it; the other stays as it is.
+
+    Messages, entries of the archive and all else that only the other has join at their places; what both have stays as
+    it is here. A memory block that both have from before a fork gets the versions of both, with their authors; others
+    with a label that is in use get a new one. Merging the same again changes nothing. This one must not be busy.
+    """
+    done = await portable.merge_constellations(server.constellations, caller, body.source, c, dry_run=body.dry_run)
+    assert done.constellation is not None
+    return {**answer_made(server, done.constellation, response), "report": done.report, "is_replay": done.is_replay}
 
 
 @router.get("/{c}/imports", response_model=page_of(REPORT))
