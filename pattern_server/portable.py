@@ -34,6 +34,7 @@ from pattern_server.accounts import Constellation, Principal
 from pattern_server.constellations import Constellations, Copy
 from pattern_server.files import DATABASE_NAME, pause
 
+SUFFIXES = {portable.LETTA: ".af"}  # of files of another format
 SUFFIX = ".car"
 EXPORTS = "exports"  # folder of a constellation
 
@@ -59,7 +60,7 @@ async def export(
     """
     found = await constellations.accounts.constellation_for(caller, id_or_name)
     ending = constellations.files.new_id().removeprefix("con")
-    target = constellations.files.folder(found.id) / EXPORTS / f"{kind}{ending}{SUFFIX}"
+    target = constellations.files.folder(found.id) / EXPORTS / f"{kind}{ending}{SUFFIXES.get(version, SUFFIX)}"
     async with constellations.use(caller, found.id) as constellation:
         with translated(), files.temporary(target.with_suffix(".db")) as copy, files.temporary(target) as new:
             await constellation.database.read_aside(backup.hot_backup, copy)
@@ -84,7 +85,7 @@ async def exported(constellations: Constellations, caller: Principal, id_or_name
     """
     found = await constellations.accounts.constellation_for(caller, id_or_name)
     path = constellations.files.folder(found.id) / EXPORTS / file
-    if path.suffix != SUFFIX or path.name != file or not path.is_file():
+    if path.suffix not in (SUFFIX, *SUFFIXES.values()) or path.name != file or not path.is_file():
         raise NotFound(f"there is no archive {file!r}; export it again")
     return path
 

@@ -26,6 +26,7 @@ from pattern_server.config import Config
 COLUMNS = ("table", "rows")
 LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
 WHOLE = "constellation"
+VERSIONS = {"3": 3, "4": 4, "letta": portable.LETTA}
 
 car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 
@@ -36,7 +37,7 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 @click.option(
     "-o", "--output", "target", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file."
 )
-@click.option("--version", type=click.Choice(["3", "4"]), default="4", help="3: as the original system reads it.")
+@click.option("--version", type=click.Choice([*VERSIONS]), default="4", help="3: the original's; letta: an agent file.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @in_constellation
 async def export(
@@ -53,7 +54,7 @@ async def export(
         name = None  # it is `home`'s
     elif name is None:
         raise click.UsageError(f"No {kind} was named. Use --name NAME.")
-    made = await home.call("POST", "export", body={"kind": kind, "name": name, "version": int(version)})
+    made = await home.call("POST", "export", body={"kind": kind, "name": name, "version": VERSIONS[version]})
     path, manifest = Path(made["path"]), made["manifest"]
     with files.temporary(target) as beside:
         with suppress(OSError):  # the server's disk may be another machine's
@@ -67,7 +68,7 @@ async def export(
         path.unlink()
     output.result({"file": str(target), **manifest}, f"Exported {manifest['name']} to {target} ({_counts(manifest)}).")
     for column, count in manifest["cut"].items():
-        what = "Rows of" if version == "3" else "References to what is not exported, in"
+        what = "References to what is not exported, in" if version == "4" else "Rows of"
         output.say(f"  {what} {column} that are left out: {count}.")
 
 
@@ -90,7 +91,7 @@ async def _import(
     resolutions: str | None,
     dry_run: bool,
 ) -> ExitCode:
-    """Create a constellation from an archive, or let it join one that exists: all of it, or nothing.
+    """Create a constellation from an archive or an agent file of Letta, or let it join one that exists: all or nothing.
 
     Schedules are paused. The same archive again changes nothing. Without --rename or --merge, names in use are refused.
     Archives of versions 1 and 2 may have issues; without --resolutions only what is safe is done, and the exit code

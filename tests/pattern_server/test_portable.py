@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.pattern_core.legacy.theirs import Theirs
 from tests.pattern_server.place import Place, config_for, serving
 
 
-async def exported(place: Place, constellation: str = "home", **body: str) -> dict[str, Any]:
+async def exported(place: Place, constellation: str = "home", **body: Any) -> dict[str, Any]:
     answer = await place.admin.post(f"/constellations/{constellation}/export", json=body)
     assert answer.status_code == 201, answer.text
     return dict(answer.json())
@@ -311,3 +312,35 @@ async def test_a_fork_comes_back(tmp_path: Path) -> None:
         principal = await place.parts.state.accounts.authenticate(place.parts.local_token)
         with pytest.raises(InvalidInput, match="into itself"):
             await merge_constellations(place.parts.state.constellations, principal, "home", "home")
+
+
+async def test_an_agent_file_of_letta_is_imported(tmp_path: Path) -> None:
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([says("Walnuts.")])}) as place:
+        await place.constellation()
+        message = {"role": "user", "content": "I like walnuts.", "created_at": "2025-10-10T07:14:29+00:00"}
+        block = {"label": "human", "value": "Ruth", "limit": 500}
+        theirs = {
+            "name": "ada",
+            "agent_type": "memgpt_agent",
+            "core_memory": [block],
+            "messages": [message],
+            "tags": ["x"],
+        }
+        file = tmp_path / "ada.af"
+        file.write_text(json.dumps({**theirs, "tags": ["x"]}), encoding="utf-8")
+        checked = await place.admin.post("/constellations/import/check", json={"file": str(file)})
+        assert (checked.json()["version"], checked.json()["rows"]["messages"]) == (0, 1)
+        assert "tags" in str(checked.json()["report"]["audit_log"]["decisions"])
+        assert (await joined(place, file))["code"] == "conflict"
+        done = await joined(place, file, policy="rename")
+        assert (done["status"], done["report"]["source_version"], done["report"]["source_file"]) == (201, 0, "ada.af")
+        said = (await place.admin.get("/constellations/home/agents/ada-2/messages")).json()["items"]
+        assert [row["content"] for row in said] == ["I like walnuts."]
+        shown = (await place.admin.get("/constellations/home/agents/ada-2/memory/human")).json()
+        assert (shown["content"], shown["char_limit"]) == ("Ruth", 500)
+        assert (await joined(place, file, policy="rename"))["is_replay"]
+        made = await exported(place, kind="agent", name="ada-2", version=0)
+        assert (Path(made["path"]).suffix, made["manifest"]["rows"]["messages"]) == (".af", 1)
+        downloaded = await place.admin.get(f"/constellations/home/exports/{Path(made['path']).name}")
+        assert downloaded.headers["content-type"] == "application/json"
+        assert downloaded.json()["agents"][0]["messages"][1]["content"][0]["text"] == "I like walnuts."

@@ -37,7 +37,7 @@ class ExportRequest(RequestModel):
 
     kind: Kind = "constellation"
     name: str | None = None
-    version: Literal[3, 4] = 4
+    version: Literal[0, 3, 4] = 4
 
 
 class IssueResolution(RequestModel):
@@ -88,7 +88,7 @@ async def export(c: str, body: ExportRequest, server: Server, caller: MayWrite) 
 
     Write an archive of the constellation, or of an agent or group with its members, into the constellation's folder
     `exports`, while it works. Keys, tokens, consent and what turns did step by step stay behind. Version 3 is for the
-    original system; `cut` counts what it has no records for.
+    original system, 0 an agent file of Letta; `cut` counts what these have no records for.
     """
     if (body.kind == "constellation") != (body.name is None):
         raise InvalidInput("`name` names the agent or group; leave it out for the whole constellation, else send it")
@@ -102,7 +102,8 @@ async def download(c: str, file: str, server: Server, caller: MayWrite) -> Strea
 
     Return an archive that was exported before, by the name of its file.
     """
-    return streamed(await portable.exported(server.constellations, caller, c, file), _CAR)
+    path = await portable.exported(server.constellations, caller, c, file)
+    return streamed(path, _CAR if path.suffix == portable.SUFFIX else "application/json")
 
 
 @router.post("/import", status_code=201, response_model=IMPORTED)
@@ -112,7 +113,7 @@ async def import_archive(body: ImportRequest, server: Server, caller: MayAdminis
     Create a constellation from an archive on the server's machine, or let what is in it join a constellation that
     exists and is not busy: all of it, or nothing. Its schedules are paused. The same archive again changes nothing.
     `policy` decides about names that are in use: `refuse` the import, `rename` what arrives, or `merge` it with what is
-    there. Only for administrators.
+    there. Agent files of Letta are imported, too. Only for administrators.
     """
     done = await portable.import_archive(server.constellations, caller, body.asked())
     assert done.constellation is not None
