@@ -169,18 +169,6 @@ def _cut(connection: Connection) -> list[Cut]:
     return cut
 
 
-def cut_loose(path: Path) -> None:
-    """Delete from a private copy what would otherwise happen twice, here and in the original: deliveries, and calls
-    that a person agreed to.
-
-    Raises:
-        StorageFailed: the disk is full or failed.
-    """
-    with closing(open_connection(path)) as connection, translated(), connection:
-        for table in ("webhook", "outbox", "consent_grant"):
-            connection.execute(f"DELETE FROM {table}")
-
-
 def tables(connection: Connection, schema: str = "main") -> Iterator[Rows]:
     """Yield the travelling tables that have rows, by name, each with its rows in their stored order; also those of an
     attached database, `schema`, with the same tables.

@@ -13,7 +13,7 @@ import trio
 from pattern_core.errors import Conflict, NotFound
 from pattern_core.ids import now_text
 from pattern_core.runtime import Runtime
-from pattern_db import backup, portable
+from pattern_db import backup
 from pattern_db.files import sha256_of, temporary
 from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
@@ -133,7 +133,7 @@ class Constellations:
         async with self.use(principal, id_or_name) as constellation:
             with temporary(self._backups / self.files.new_id("fork")) as copy:
                 await constellation.database.read_aside(backup.hot_backup, copy)
-                await trio.to_thread.run_sync(portable.cut_loose, copy)
+                await trio.to_thread.run_sync(backup.cut_loose, copy)
                 return await self.restore(principal, copy, name)
 
     @asynccontextmanager

@@ -18,7 +18,6 @@ from pattern_db.portable import (
     Rows,
     by_the_rules,
     create,
-    cut_loose,
     fill,
     find,
     newest_time,
@@ -89,7 +88,7 @@ def test_a_copy_delivers_nothing_and_has_no_consent(tmp_path: Path) -> None:
         for table, row in added.items():
             marks = ", ".join("?" * len(row))
             connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
-    cut_loose(path)
+    backup.cut_loose(path)
     with closing(open_connection(path)) as connection:
         there = backup.row_counts(connection)
         assert [there[table] for table in ("consent_grant", "webhook", "agents")] == [0, 0, 2]
