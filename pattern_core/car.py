@@ -157,6 +157,11 @@ class CarReader:
         return section
 
 
+def raw_cid(digest: bytes) -> Cid:
+    """Return the CID of bytes with this SHA-256."""
+    return _RAW + _SHA2 + digest
+
+
 def text_of(cid: Cid) -> str:
     """Return a CID as other programs show it."""
     return str(libipld.encode_cid(cid))

@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, Cid, Node, pieces, text_of
+from pattern_core.legacy import letta
 from pattern_core.legacy.archive import NEWEST, Old, read_old, version_in
+from pattern_core.legacy.letta import is_letta, read_letta, root_of
+from pattern_core.legacy.letta_writer import LettaWriter
 from pattern_core.legacy.writer import OldWriter
 from pattern_db import portable
 from pattern_db.connection import Connection, Value, open_connection
@@ -28,10 +31,12 @@ from pattern_db.tables import imports
 
 Kind = Literal["agent", "group", "constellation"]
 VERSION = 4
+LETTA = letta.VERSION
 CHUNK_BYTES, CHUNK_ROWS = 900_000, 1_000
 TEXT_BYTES_MAX = 32 * 1024  # of a text within its row
 CELL_BYTES_MAX = 64 * 1024 * 1024
 GROWTH_MAX = 20  # how many times larger its rows may be than an archive, which holds equal bytes once …
+START_BYTES = 64  # that tell an agent file from an archive
 GROWTH_FREE = 16 * 1024 * 1024  # … beyond this
 NO_TIME = "1970-01-01T00:00:00.000Z"
 ArchiveImport = imports.ArchiveImport
@@ -69,7 +74,8 @@ class Manifest:
 def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str, version: int = VERSION) -> Manifest:
     """Write the archive of a constellation, or of the agent or group in it with this id or name, to an empty file.
 
-    `copy` is a private copy of the database; it is used up. What version 3 has no record for is counted in `cut`.
+    `copy` is a private copy of the database; it is used up. What version 3, or an agent file of Letta (`LETTA`), has no
+    record for is counted in `cut`.
 
     Raises:
         RowNotFound: there is no such agent or group.
@@ -83,9 +89,18 @@ def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str, version: i
             own_id, name = portable.find(connection, kind, id_or_name)
             owners = [own_id] if kind == "agent" else portable.owners_of(connection, own_id)
         cut = _numbered(portable.reduce(connection, owners))
+        if version == LETTA:
+            return _write_letta(connection, file, kind, name)
         if version == NEWEST:
             return _write_old(connection, CarWriter(file, with_blake3=True), kind, name)
         return _write(connection, CarWriter(file), kind, name, cut)
+
+
+def _write_letta(connection: Connection, file: BinaryIO, kind: Kind, name: str) -> Manifest:
+    writer, newest = LettaWriter(connection), portable.newest_time(connection) or NO_TIME
+    data = writer.made(newest)
+    file.write(data)
+    return _letta(root_of(data), kind, name, newest, writer.rows, len(data), writer.left_out)
 
 
 def _write_old(connection: Connection, car: CarWriter, kind: Kind, name: str) -> Manifest:
@@ -201,7 +216,7 @@ def read(source: Path, target: Path, *, now: str) -> tuple[Manifest, Old | None]
     """Make the database of a constellation at `target` of an archive, at the schema of that.
 
     Its documents are not opened: that is for `damaged_blocks`, in a process of its own. Of version 1 to 3 nothing is
-    made; what it holds is returned.
+    made; what it holds is returned. An agent file of Letta is treated as such an archive, of version 0.
 
     Raises:
         ArchiveInvalid: the archive is damaged, incomplete or too large for what it holds.
@@ -224,6 +239,9 @@ def glance(source: Path) -> Manifest:
         ArchiveInvalid: it is damaged, or of a version that is not read.
     """
     with source.open("rb") as file:
+        if is_letta(file.read(START_BYTES)):
+            return _of_letta(read_letta(source), source.stat().st_size)
+        file.seek(0)
         car = CarReader(file)
         manifest = manifest_of(car)
         return manifest if manifest.version > NEWEST else _of_old(manifest, read_old(car))
@@ -250,6 +268,10 @@ def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, i
     version 1 to 3, also what it holds.
     """
     with source.open("rb") as file:
+        if is_letta(file.read(START_BYTES)):
+            old = read_letta(source)
+            return _of_letta(old, source.stat().st_size), old
+        file.seek(0)
         car = CarReader(file)
         manifest = manifest_of(car)
         if manifest.version <= NEWEST:
@@ -258,6 +280,18 @@ def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, i
         if use(manifest, _tables(car, _Cells(car, source.stat().st_size))) != manifest.rows:
             raise ArchiveInvalid("the archive does not have the rows that its manifest counts")
     return manifest, None
+
+
+def _of_letta(old: Old, size: int) -> Manifest:
+    return _letta(old.root, old.kind, old.name, old.exported_at or NO_TIME, old.counts(), size, {})
+
+
+def _letta(
+    root: str, kind: str, name: str, newest: str, rows: Mapping[str, int], size: int, left_out: Mapping[str, int]
+) -> Manifest:
+    there = {table: count for table, count in rows.items() if count}
+    about: dict[str, Any] = {"root": root, "kind": kind, "name": name, "exported_at": newest, "cut": dict(left_out)}
+    return Manifest(version=LETTA, schema_version=0, rows=there, blocks=0, bytes=size, **about)
 
 
 def _of_old(manifest: Manifest, old: Old) -> Manifest:

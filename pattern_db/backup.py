@@ -7,6 +7,7 @@ A copy is one self-contained file in rollback-journal mode: it has no files next
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +101,18 @@ def restore(file: Path, target_directory: Path) -> Report:
         _set_aside(target)
         files.replace(path, target)
     return verify(target)
+
+
+def cut_loose(path: Path) -> None:
+    """Delete from a private copy what would otherwise happen twice, here and in the original: deliveries, and calls
+    that a person agreed to.
+
+    Raises:
+        StorageFailed: the disk is full or failed.
+    """
+    with closing(open_connection(path)) as connection, translated(), connection:
+        for table in ("webhook", "outbox", "consent_grant"):
+            connection.execute(f"DELETE FROM {table}")
 
 
 def check_integrity(connection: Connection) -> list[str]:

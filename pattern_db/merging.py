@@ -72,13 +72,16 @@ _REFERENCE = re.compile(r"(?<![0-9a-zA-Z])(?:[a-z]+_[0-9a-z]{19,32}|[0-9]{19})(?
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """The result of a merge: by table, how many rows were `added`, and how many were `present` already. `owners` are
-    the ids of the agents and groups that arrived, `decisions` what was decided about each name in use.
+    the ids of the agents and groups that arrived, `decisions` what was decided about each name in use. `blocks` are the
+    memory blocks with documents for the caller to merge, and `ids` the new ids and positions of what has other ones.
     """
 
     added: Mapping[str, int]
     present: Mapping[str, int]
     owners: Sequence[str]
     decisions: Sequence[Mapping[str, str]]
+    blocks: Sequence[str]
+    ids: Mapping[str, str]
 
 
 @contextmanager
@@ -97,17 +100,25 @@ def merging(target: Path, source: Path) -> Iterator[Connection]:
         yield connection
 
 
-def merge(connection: Connection, policy: Policy, new_id: Callable[[str], str], *, agents_max: int) -> Merged:
+def merge(
+    connection: Connection,
+    policy: Policy,
+    new_id: Callable[[str], str],
+    *,
+    agents_max: int,
+    are_related: Callable[[str], bool],
+) -> Merged:
     """Add the rows of the attached file; `new_id` makes an id from its prefix.
 
     Where names are in use, `rename` changes the arriving ones. With `merge`, what belongs to the arriving agents,
-    groups and others joins those that have the name or the id already, which stay as they are.
+    groups and others joins those that have the name or the id already, which stay as they are; only a memory block that
+    both files have is left to the caller if its two documents `are_related`.
 
     Raises:
         RowConflict: names are in use, and the policy is to refuse; or there would be too many agents.
         BackupInvalid: a row refers to a missing one.
     """
-    join = _Join(connection, policy, new_id)
+    join = _Join(connection, policy, new_id, are_related)
     for kind in _NAMED:
         join.settle_names(kind)
     join.settle_positions()
@@ -131,6 +142,8 @@ def merge(connection: Connection, policy: Policy, new_id: Callable[[str], str], 
         present=dict(join.there),
         owners=[join.ids.get(owner, owner) for (owner,) in owners],
         decisions=join.decisions,
+        blocks=join.blocks,
+        ids=join.ids,
     )
 
 
@@ -143,11 +156,13 @@ class _Join:
     connection: Connection
     policy: Policy
     new_id: Callable[[str], str]
+    are_related: Callable[[str], bool]
     ids: dict[str, str] = field(default_factory=dict)
     present: set[tuple[str, str]] = field(default_factory=set)
     names: dict[tuple[str, str], str] = field(default_factory=dict)
     conflicts: list[str] = field(default_factory=list)
     decisions: list[Mapping[str, str]] = field(default_factory=list)
+    blocks: list[str] = field(default_factory=list)
     added: Counter[str] = field(default_factory=Counter)
     there: Counter[str] = field(default_factory=Counter)
 
@@ -164,6 +179,10 @@ class _Join:
             found = holder or taken
             if found is None:
                 continue
+            if kind.table == "memory_blocks" and is_named and self._is_of_both(key, owner):
+                self.present.add((kind.table, key))
+                self.blocks.append(key)
+                continue
             is_same = has_content and found[1] == content and (holder is not None or self.policy == "merge")
             decision = {"kind": kind.what, "name": name}
             if is_same or (self.policy == "merge" and not is_owned):
@@ -178,6 +197,11 @@ class _Join:
                 if holder is not None:
                     self.names[kind.table, key] = new = self._free_name(kind, owner, name)
                     self.decisions.append(decision | {"decision": "renamed", "to": new})
+
+    def _is_of_both(self, block: str, owner: str) -> bool:
+        """Return whether the owner has this very block here, and its two documents can be merged."""
+        found = "SELECT 1 FROM main.memory_blocks WHERE id = ? AND agent_id = ? AND is_active = 1"
+        return self.policy == "merge" and self._first(found, block, owner) is not None and self.are_related(block)
 
     def _holder(self, kind: _Named, owner: str | None, name: str) -> tuple[Any, ...] | None:
         """Return key and content of the row of this owner that has the name."""

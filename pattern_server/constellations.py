@@ -14,7 +14,7 @@ from pattern_core.errors import Conflict, NotFound
 from pattern_core.ids import now_text
 from pattern_core.runtime import Runtime
 from pattern_db import backup
-from pattern_db.files import sha256_of
+from pattern_db.files import sha256_of, temporary
 from pattern_server.accounts import Accounts, Principal, check_name
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.files import ConstellationFiles
@@ -113,6 +113,28 @@ class Constellations:
         constellation_id = self.files.new_id()
         await self.files.adopt(copy, constellation_id, migrate=migrate)
         return await self._register(principal, constellation_id, name)
+
+    async def fork(self, principal: Principal, id_or_name: str, name: str) -> Registered:
+        """Create a constellation that begins as another one is now, while that works; both continue alone.
+
+        Nothing happens twice: in the new one open turns end, schedules and reminders are paused, and there are no
+        webhooks, no deliveries and no consent.
+
+        Raises:
+            NotFound: there is no such constellation, or it belongs to another user.
+            Unavailable: it cannot run now.
+            InvalidInput: the name is invalid.
+            Conflict: the caller already has one of that name.
+            BackupInvalid: the copy does not pass its checks; the original may be damaged.
+            BackupFailed: there is no room for the copy.
+            StorageFailed: the disk failed.
+        """
+        await self._check_free(principal, name)
+        async with self.use(principal, id_or_name) as constellation:
+            with temporary(self._backups / self.files.new_id("fork")) as copy:
+                await constellation.database.read_aside(backup.hot_backup, copy)
+                await trio.to_thread.run_sync(backup.cut_loose, copy)
+                return await self.restore(principal, copy, name)
 
     @asynccontextmanager
     async def aside(self, principal: Principal, id_or_name: str) -> AsyncIterator[tuple[Registered, Path]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from pattern_core.legacy.archive import Old
 from pattern_core.legacy.review import Resolution, Review, review
 from pattern_core.memory.damage import damaged_blocks, first_unopened
 from pattern_core.memory.document import new_peer
+from pattern_core.memory.joining import JoinedBlock, are_related, join_block
 from pattern_core.portable import ArchiveImport, Kind, Manifest
 from pattern_db import backup, files
 from pattern_db.connection import open_connection
@@ -33,6 +34,7 @@ from pattern_server.accounts import Constellation, Principal
 from pattern_server.constellations import Constellations, Copy
 from pattern_server.files import DATABASE_NAME, pause
 
+SUFFIXES = {portable.LETTA: ".af"}  # of files of another format
 SUFFIX = ".car"
 EXPORTS = "exports"  # folder of a constellation
 
@@ -58,7 +60,7 @@ async def export(
     """
     found = await constellations.accounts.constellation_for(caller, id_or_name)
     ending = constellations.files.new_id().removeprefix("con")
-    target = constellations.files.folder(found.id) / EXPORTS / f"{kind}{ending}{SUFFIX}"
+    target = constellations.files.folder(found.id) / EXPORTS / f"{kind}{ending}{SUFFIXES.get(version, SUFFIX)}"
     async with constellations.use(caller, found.id) as constellation:
         with translated(), files.temporary(target.with_suffix(".db")) as copy, files.temporary(target) as new:
             await constellation.database.read_aside(backup.hot_backup, copy)
@@ -83,7 +85,7 @@ async def exported(constellations: Constellations, caller: Principal, id_or_name
     """
     found = await constellations.accounts.constellation_for(caller, id_or_name)
     path = constellations.files.folder(found.id) / EXPORTS / file
-    if path.suffix != SUFFIX or path.name != file or not path.is_file():
+    if path.suffix not in (SUFFIX, *SUFFIXES.values()) or path.name != file or not path.is_file():
         raise NotFound(f"there is no archive {file!r}; export it again")
     return path
 
@@ -92,7 +94,7 @@ async def exported(constellations: Constellations, caller: Principal, id_or_name
 class ImportSpec:
     """What to import: the path of the archive on this machine, and `into` which constellation, with a policy for names
     that are in use there; without `into` a new one, with this name or the archive's own. `resolutions` are for the
-    issues of archives of version 1 and 2.
+    issues of archives of version 1 and 2. `called` is what its record names it, by default its file.
     """
 
     file: Path
@@ -100,6 +102,7 @@ class ImportSpec:
     into: str | None = None
     policy: Policy = "refuse"
     resolutions: Sequence[Resolution] = ()
+    called: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +168,26 @@ async def import_archive(
         )
 
 
+async def merge_constellations(
+    constellations: Constellations, caller: Principal, source: str, into: str, *, dry_run: bool = False
+) -> ImportResult:
+    """Let what one constellation holds now join another one: its archive is imported with the policy to merge.
+
+    Raises:
+        InvalidInput: they are one.
+        As `export` and `import_archive`.
+    """
+    found, target = [await constellations.accounts.constellation_for(caller, name) for name in (source, into)]
+    if found == target:
+        raise InvalidInput(f"{found.name} cannot be merged into itself; name two constellations")
+    copy, _ = await export(constellations, caller, found.id, "constellation", None)
+    try:
+        asked = ImportSpec(file=copy.path, into=target.id, policy="merge", called=found.name)
+        return await import_archive(constellations, caller, asked, dry_run=dry_run)
+    finally:
+        copy.path.unlink(missing_ok=True)
+
+
 def _translated(do: Callable[[], T]) -> T:
     with translated():
         return do()
@@ -193,18 +216,26 @@ def _merge(
     Return `record` with what was done, as it is stored; or that of an earlier import of the same archive, after which
     nothing is done.
     """
-    with DataDirLock.acquire(folder), merging(folder / DATABASE_NAME, source) as connection:
+    with (
+        DataDirLock.acquire(folder),
+        closing(open_connection(source)) as there,
+        merging(folder / DATABASE_NAME, source) as connection,
+    ):
         migrations_of("constellation").check(connection)
         earlier = portable.find_import(connection, record.audit_log["root"])
         if earlier is not None:
             return earlier
-        made = merge(connection, policy, ids.new, agents_max=agents_max)
-        decisions = [*record.audit_log["decisions"], *made.decisions]
+        related = partial(are_related, connection, there)
+        made = merge(connection, policy, ids.new, agents_max=agents_max, are_related=related)
+        decided = [*made.decisions]
+        for block_id in made.blocks:
+            decided.append(_joined(join_block(connection, there, block_id, made.ids, record.imported_at), block_id))
+        decisions = [*record.audit_log["decisions"], *decided]
         result = {"added": made.added, "present": made.present, "owners": made.owners, "decisions": decisions}
         record = replace(
             record,
-            issues_found=record.issues_found + len(made.decisions),
-            issues_resolved=record.issues_resolved + len(made.decisions),
+            issues_found=record.issues_found + len(decided),
+            issues_resolved=record.issues_resolved + len(decided),
             audit_log={**record.audit_log, "policy": policy, **result},
         )
         portable.record_import(connection, record)
@@ -213,13 +244,21 @@ def _merge(
         return record
 
 
+def _joined(block: JoinedBlock, block_id: str) -> Mapping[str, str]:
+    """Return what was decided about a block that both have."""
+    decision = f"merged (new versions: {block.versions})" if block.versions else "already there"
+    if block.versions and block.is_too_long:
+        decision += "; its text is longer than its limit now"
+    return {"kind": "memory block", "name": block.label, "decision": decision, "id": block_id}
+
+
 def _record(audit_id: str, asked: ImportSpec, manifest: Manifest, made: Review, now: str) -> ArchiveImport:
     rows = {"added": dict(manifest.rows), "present": {}, "owners": []}
     log = {"root": manifest.root, **rows, "decisions": [*made.decisions]}
     return ArchiveImport(
         id=audit_id,
         imported_at=now,
-        source_file=asked.file.name,
+        source_file=asked.called or asked.file.name,
         source_version=manifest.version,
         issues_found=made.found,
         issues_resolved=made.resolved,

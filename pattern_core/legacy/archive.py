@@ -7,7 +7,7 @@ root. Source: its `docs/car-format.md`; the fields are those of its records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,7 +22,8 @@ _KINDS = {"core": "core", "working": "working", "archival": "archival", "recall"
 @dataclass(slots=True, kw_only=True)
 class Old:
     """What such an archive holds: records with the fields of version 3. The text of a block is its `content_preview`;
-    `documents` are the snapshots of version 3, by block. `root` is the CID of the root as text.
+    `documents` are the snapshots of version 3, by block. `root` is the CID of the root as text. Agent files of
+    Letta have `folders`, too, each with its `files` and `agents`, and `decisions` about what was left out in reading.
     """
 
     version: int
@@ -38,6 +39,8 @@ class Old:
     entries: list[Record] = field(default_factory=list)
     summaries: list[Record] = field(default_factory=list)
     documents: dict[str, bytes] = field(default_factory=dict)
+    folders: list[Record] = field(default_factory=list)
+    decisions: list[Mapping[str, str]] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
         """Return how many records there are, by the tables that they are for."""
@@ -49,6 +52,7 @@ class Old:
             "messages": self.messages,
             "archival_entries": self.entries,
             "archive_summaries": self.summaries,
+            "folders": self.folders,
         }
         return {table: len(records) for table, records in counted.items() if records}
 

@@ -61,7 +61,8 @@ def _part(item: Any) -> Part | None:
             if isinstance(arguments, Mapping):
                 check_depth(arguments)
                 return ToolCall(call_id=call_id, tool=str(named), arguments=dict(arguments))
-            return ToolCall(call_id=call_id, tool=str(named), invalid=_json(arguments))
+            invalid = arguments if isinstance(arguments, str) else _json(arguments)
+            return ToolCall(call_id=call_id, tool=str(named), invalid=invalid)
         case "toolresult" | "toolresponse":
             call_id, said = str(body.get("tool_use_id") or body["call_id"]), body["content"]
             text = said if isinstance(said, str) else _json(said)

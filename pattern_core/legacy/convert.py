@@ -18,6 +18,10 @@ from pattern_core.agent_settings import KEYS, settings_of
 from pattern_core.car import ArchiveInvalid
 from pattern_core.conversation.history import IMPORTED, to_row
 from pattern_core.errors import InvalidInput
+from pattern_core.files import passages
+from pattern_core.files.disk import UnreadableFile
+from pattern_core.files.passages import Prepared, hash_of, split
+from pattern_core.files.reading import Document, kind_of
 from pattern_core.groups.coordinations import COORDINATIONS
 from pattern_core.ids import POSITION_DIGITS, earliest_position, message_id, time_of, ulid
 from pattern_core.legacy.archive import Old, Record
@@ -39,14 +43,18 @@ from pattern_db.enums import (
     AgentStatus,
     BatchType,
     BlockType,
+    FolderAccess,
     HistoryKind,
+    PathType,
     Permission,
     Role,
 )
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import agents, archival, block_versions, groups, memory_blocks, messages, summaries
+from pattern_db.tables import agents, archival, block_versions, folders, groups, memory_blocks, messages, summaries
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.archival import ArchivalRow
+from pattern_db.tables.files import FileRow
+from pattern_db.tables.folders import FolderAttachment, FolderRow
 from pattern_db.tables.groups import GroupRow, Member
 from pattern_db.tables.memory_blocks import Attachment
 from pattern_db.tables.messages import MessageRow
@@ -92,7 +100,7 @@ class _Conversion:
         self.connection, self.old, self.now, self.peer = connection, old, now, peer
         self.ids: dict[tuple[str, str], str] = {}
         self.positions: dict[tuple[str, str], str] = {}
-        self.decisions: list[Decision] = []
+        self.decisions: list[Decision] = [*old.decisions]
         self._names: set[tuple[str, str]] = set()
 
     def run(self) -> None:
@@ -108,6 +116,8 @@ class _Conversion:
             self.entry(entry)
         for summary in old.summaries:
             self.summary(summary)
+        for folder in old.folders:
+            self.folder(folder)
 
     def agent(self, record: Record) -> None:
         """Store an agent; settings that are not known here are left out."""
@@ -342,6 +352,42 @@ class _Conversion:
             tokens=len(record["summary"]) // 4,
         )
         summaries.insert(self.connection, row)
+
+    def folder(self, record: Record) -> None:
+        """Store a folder with the texts of its files, which its agents may read."""
+        made = self._time(record.get("created_at"))
+        folder_id = self._new("fld", record)
+        row = FolderRow(folder_id, self._name("folder", record["name"]), PathType.VIRTUAL, "", made)
+        folders.create(self.connection, replace(row, description=record["description"], indexed_at=made))
+        for agent in record["agents"]:
+            attachment = FolderAttachment(folder_id, self.ids["agent", agent], FolderAccess.READ, made)
+            folders.attach(self.connection, attachment)
+        for number, file in enumerate(record["files"]):
+            self._file(folder_id, f"{record['id']}/{number}", file)
+
+    def _file(self, folder_id: str, old_id: str, file: Record) -> None:
+        name, text = str(file["name"]).replace("/", "-"), str(file["content"])
+        try:
+            is_text = not kind_of(name).reader
+        except UnreadableFile:
+            is_text = False
+        name = self._name(f"file:{folder_id}", name if is_text else f"{name}.txt")  # it is the text of such a file
+        pieces, data = split(name, Document(text=text, kind=kind_of(name))), text.encode()
+        row = FileRow(
+            self._new("file", {**file, "id": old_id}),
+            folder_id,
+            name,
+            self._time(file.get("created_at")),
+            "indexed",
+            content_type=kind_of(name).content_type,
+            size_bytes=len(data),
+            indexed_at=self.now,
+            content_hash=hash_of(data),
+            line_count=text.count("\n") + (not text.endswith("\n")),
+            passage_count=len(pieces),
+        )
+        ids = [self._new("psg", {**file, "id": f"{old_id}/{number}"}) for number in range(len(pieces))]
+        passages.store(self.connection, Prepared(row=row, pieces=pieces, passage_ids=ids), data)
 
     def _owner(self, record: Record) -> str:
         """Return who owns a block or an entry: an agent, a group, or else the constellation."""

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, Literal, TypeAlias
 
 from pattern_core.errors import InvalidInput
-from pattern_core.legacy.archive import NEWEST, Old, Record
+from pattern_core.legacy.archive import Old, Record
 from pattern_db.columns import to_json, unix_ms
 
 Action: TypeAlias = Literal["assign_to", "delete", "merge_with", "split", "keep_both", "manual_edit", "skip"]
@@ -64,12 +64,12 @@ class Review:
 
 
 def review(old: Old, resolutions: Sequence[Resolution], now: str) -> Review:
-    """Change what an archive of version 1 or 2 holds by the resolutions; of version 3 nothing has to be decided.
+    """Change what an archive of version 1 or 2 holds by the resolutions; of others nothing has to be decided.
 
     Raises:
         InvalidInput: a resolution is of no issue, or lacks what its action needs. Nothing was changed.
     """
-    issues = [] if old.version == NEWEST else list(_issues(old, now))
+    issues = [] if old.version not in (1, 2) else list(_issues(old, now))
     chosen = {one.issue_id: one for one in resolutions}
     if unknown := sorted(chosen.keys() - {issue.id for issue in issues}):
         raise InvalidInput(f"the archive has no issue {unknown[0]!r}; `pattern import --dry-run` lists its issues")

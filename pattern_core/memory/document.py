@@ -168,21 +168,55 @@ class BlockDocument:
         Raises:
             DocumentDamaged: they do not match the content, or the library failed. Drop the document.
         """
-        events: list[DiffEvent] = []
         message = json.dumps({"by": by.author, **(by.cause or {})}, ensure_ascii=False, separators=(",", ":"))
-        with _translated("an edit"):
-            version = self._doc.oplog_vv
-            subscription = self._doc.subscribe_root(events.append)  # it must not raise, and appending does not
+        with _translated("an edit"), self._signing(before) as signed:
             self.apply(writes)
             self._doc.set_next_commit_message(message)
             self._doc.set_next_commit_timestamp(now_ms // 1000)
             self._doc.commit()
-            del subscription  # which ends it
-            update = self._doc.export(ExportMode.Updates(version))
-            frontier = self._doc.oplog_frontiers.encode()
+        return signed[0]
+
+    def join(self, other: BlockDocument, frontier: bytes | None, before: State) -> Signed | None:
+        """Merge what `other` had at `frontier` (None: has now) as one change of this document, which has the content
+        `before`; None: it has all of that.
+
+        Both must have their whole history.
+
+        Raises:
+            DocumentDamaged: `frontier` is not one of `other`. Drop the document.
+        """
+        with _translated("a merge"):
+            newest = other._doc.oplog_frontiers if frontier is None else Frontiers.decode(frontier)
+            version = other._doc.frontiers_to_vv(newest)
+            if version is None:
+                raise DocumentDamaged("a version is not in the history of its document")
+            missing = self._doc.oplog_vv.get_missing_span(version)
+            if not missing:
+                return None
+            with self._signing(before) as signed:
+                self.import_update(other._doc.export(ExportMode.UpdatesInRange(missing)))
+        return signed[0]
+
+    @contextmanager
+    def _signing(self, before: State) -> Iterator[list[Signed]]:
+        """Yield a list that has, after the block, what the block did to the document."""
+        events: list[DiffEvent] = []
+        signed: list[Signed] = []
+        version = self._doc.oplog_vv
+        subscription = self._doc.subscribe_root(events.append)  # it must not raise, and appending does not
+        yield signed
+        del subscription  # which ends it
         parts = [(one.target, one.diff) for event in events for one in event.events]
         change = _change(parts, before) if len(events) <= 1 else None
-        return Signed(update=update, frontier=frontier, change=change)
+        update, frontier = self._doc.export(ExportMode.Updates(version)), self._doc.oplog_frontiers.encode()
+        signed.append(Signed(update=update, frontier=frontier, change=change))
+
+    def has_common_history(self, other: BlockDocument) -> bool:
+        """Return whether both began as one document, or one of them is empty, so that a merge repeats nothing."""
+        with _translated("reading"):
+            mine, theirs = self._doc.oplog_vv, other._doc.oplog_vv
+            empty = VersionVector()
+            return mine.intersection(theirs) != empty or empty in (mine, theirs)
 
     def apply(self, writes: Writes) -> None:
         """Apply the writes; counters change by `sign` times the amount.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -86,6 +88,44 @@ async def rename(api: Api, output: Output, name: str, new_name: str) -> None:
     output.result(changed, f"Renamed {name} to {changed['name']}.")
 
 
+@constellation.add("fork", "home what-if", runs=connected)
+@click.argument("name", type=CONSTELLATION)
+@click.argument("new_name")
+async def fork(api: Api, output: Output, name: str, new_name: str) -> None:
+    """Create the constellation NEW_NAME, which begins with all that NAME holds now; both work on.
+
+    In the new one open turns are cancelled, schedules and reminders are paused, and there are no webhooks, no tokens
+    and no consent that was given before.
+    """
+    made = await api.call("POST", "constellations", name, "fork", body={"name": new_name})
+    output.result(
+        made,
+        f"Forked {name} as {made['name']} ({made['id']}). Its schedules are paused.",
+        f"To bring its changes back: pattern constellation merge {made['name']} {name}",
+    )
+
+
+@constellation.add("merge", "what-if home", runs=connected)
+@click.argument("source", metavar="FROM", type=CONSTELLATION)
+@click.argument("into", type=CONSTELLATION)
+@click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
+async def merge(api: Api, output: Output, source: str, into: str, dry_run: bool) -> None:
+    """Let what the constellation FROM holds join INTO, such as a fork its original; FROM stays as it is.
+
+    What both have stays as it is in INTO. Memory blocks that both have from before a fork get the versions of both,
+    with their authors. The same again changes nothing.
+    """
+    done = await api.call("POST", "constellations", into, "merge", body={"from": source, "dry_run": dry_run})
+    added = done["report"]["audit_log"]["added"]
+    rows = ", ".join(f"{table.replace('_', ' ')}: {count}" for table, count in sorted(added.items())) or "none"
+    said = f"Merged {source} into {into}. New rows: {rows}."
+    if done["is_replay"]:
+        said = f"Nothing to do: {source} was merged into {into} before, and has not changed since."
+    elif dry_run:
+        said = f"Nothing was changed. New rows would be: {rows}."
+    output.result(done, said, *([] if done["is_replay"] else decided(done["report"])))
+
+
 @constellation.add("resume", "home", runs=connected)
 @click.argument("name", type=CONSTELLATION)
 async def resume(api: Api, output: Output, name: str) -> None:
@@ -105,3 +145,13 @@ async def delete(api: Api, output: Output, name: str, yes: bool) -> None:
         output.confirm(f"Delete {found['name']} ({found['id']}) permanently?", yes=yes)
     await api.call("DELETE", "constellations", found["id"])
     output.result({"deleted": found["id"]}, f"Deleted {found['name']}.")
+
+
+def decided(report: Mapping[str, Any] | None) -> list[str]:
+    """Return a line for each decision of an import."""
+    lines = []
+    for one in report["audit_log"]["decisions"] if report else []:
+        more = f" to {one['to']}" if "to" in one else ""
+        more += f" ({one['severity']}: {one['evidence']})" if "severity" in one else ""
+        lines.append(f"  {one['kind']} {one['name']}: {one['decision']}{more}")
+    return lines

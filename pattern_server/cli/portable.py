@@ -19,6 +19,7 @@ from pattern_core.errors import Conflict
 from pattern_db import delta_files, files
 from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, creating, in_constellation, json_of, local
+from pattern_server.cli.constellations import decided
 from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
@@ -27,6 +28,7 @@ COLUMNS = ("table", "rows")
 LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
 WHOLE, DELTA = "constellation", "delta"
 BRANCHED, NO_GIT = ("v1", "v2"), "no-git"  # versions of Delta with a file for each branch; the name of none
+VERSIONS = {"3": 3, "4": 4, "letta": portable.LETTA}
 
 car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 
@@ -39,7 +41,7 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 @click.option(
     "-o", "--output", "target", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file."
 )
-@click.option("--version", type=click.Choice(["3", "4"]), default="4", help="3: as the original system reads it.")
+@click.option("--version", type=click.Choice([*VERSIONS]), default="4", help="3: the original's; letta: an agent file.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @in_constellation
 async def export(
@@ -68,7 +70,7 @@ async def export(
         name = None  # it is `home`'s
     elif name is None:
         raise click.UsageError(f"No {kind} was named. Use --name NAME.")
-    made = await home.call("POST", "export", body={"kind": kind, "name": name, "version": int(version)})
+    made = await home.call("POST", "export", body={"kind": kind, "name": name, "version": VERSIONS[version]})
     path, manifest = Path(made["path"]), made["manifest"]
     with files.temporary(target) as beside:
         with suppress(OSError):  # the server's disk may be another machine's
@@ -82,7 +84,7 @@ async def export(
         path.unlink()
     output.result({"file": str(target), **manifest}, f"Exported {manifest['name']} to {target} ({_counts(manifest)}).")
     for column, count in manifest["cut"].items():
-        what = "Rows of" if version == "3" else "References to what is not exported, in"
+        what = "References to what is not exported, in" if version == "4" else "Rows of"
         output.say(f"  {what} {column} that are left out: {count}.")
     return None
 
@@ -123,7 +125,7 @@ async def _import(
     resolutions: str | None,
     dry_run: bool,
 ) -> ExitCode:
-    """Create a constellation from an archive, or let it join one that exists: all of it, or nothing.
+    """Create a constellation from an archive or an agent file of Letta, or let it join one that exists: all or nothing.
 
     Schedules are paused. The same archive again changes nothing. Without --rename or --merge, names in use are refused.
     Archives of versions 1 and 2 may have issues; without --resolutions only what is safe is done, and the exit code
@@ -138,12 +140,12 @@ async def _import(
         body["resolutions"] = given["resolutions"] if isinstance(given, dict) and "resolutions" in given else given
     if dry_run:
         found = await api.call("POST", "constellations", "import", "check", body=body)
-        output.result(found, f"{file} is sound ({_counts(found)}). Nothing was imported.", *_decided(found["report"]))
+        output.result(found, f"{file} is sound ({_counts(found)}). Nothing was imported.", *decided(found["report"]))
         return _left(found["report"])
     made = await api.call("POST", "constellations", "import", body=body)
     done = "Nothing to do: imported before," if made["is_replay"] else f"Imported {file}"
     done += f" {'as' if into is None else 'into'} {made['name']} ({made['id']})."
-    output.result(made, done, *_decided(made["report"]))
+    output.result(made, done, *decided(made["report"]))
     return _left(made["report"])
 
 
@@ -168,7 +170,7 @@ async def log(home: Home, output: Output) -> None:
     rows = await home.pages("imports")
     output.table(LOG_COLUMNS, rows, empty="Nothing was imported yet.", shown=lambda row: {**row, **row["audit_log"]})
     for row in rows:
-        for line in _decided(row):
+        for line in decided(row):
             output.say(line)
 
 
@@ -226,16 +228,6 @@ def verify(_config: Config, output: Output, file: Path) -> None:
 def _left(report: Mapping[str, Any] | None) -> ExitCode:
     """Return the exit code: whether an issue was left."""
     return SKIPPED if report and report["issues_found"] > report["issues_resolved"] else DONE
-
-
-def _decided(report: Mapping[str, Any] | None) -> list[str]:
-    """Return a line for each decision of an import."""
-    lines = []
-    for one in report["audit_log"]["decisions"] if report else []:
-        more = f" to {one['to']}" if "to" in one else ""
-        more += f" ({one['severity']}: {one['evidence']})" if "severity" in one else ""
-        lines.append(f"  {one['kind']} {one['name']}: {one['decision']}{more}")
-    return lines
 
 
 def _numbers(counts: Mapping[str, int]) -> str:

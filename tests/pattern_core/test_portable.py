@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import random
 import re
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from multiformats import CID, multihash, varint
 
-from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, text_of
+from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, raw_cid, text_of
 from pattern_core.portable import Kind, Manifest, glance, manifest_of, read, verify, write
 from pattern_db import backup, portable, template
 from pattern_db.connection import Connection, fetch_all, open_connection
@@ -386,3 +387,8 @@ def test_what_an_independent_library_wrote_is_imported(tmp_path: Path) -> None:
     archive.write_bytes(b"".join(varint.encode(len(part)) + part for part in parts))
     with closing(open_connection(imported(archive, tmp_path))) as made:
         assert fetch_all(made, "SELECT key, value FROM coordination_state") == [("k", "[1]")]
+
+
+def test_the_cid_of_bytes_is_that_of_their_block(tmp_path: Path) -> None:
+    with (tmp_path / "one.car").open("xb") as file:
+        assert CarWriter(file).raw(b"words") == raw_cid(hashlib.sha256(b"words").digest())

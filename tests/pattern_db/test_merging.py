@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -68,10 +68,17 @@ def database(path: Path, *filled: Any) -> Path:
     return path
 
 
-def joined(target: Path, source: Path, policy: Policy = "refuse", *, is_final: bool = True) -> Merged:
+def joined(
+    target: Path,
+    source: Path,
+    policy: Policy = "refuse",
+    *,
+    is_final: bool = True,
+    related: Callable[[str], bool] = lambda _block: False,
+) -> Merged:
     numbers = count(500)
     with merging(target, source) as connection:
-        made = merge(connection, policy, lambda prefix: an_id(prefix, next(numbers)), agents_max=9)
+        made = merge(connection, policy, lambda prefix: an_id(prefix, next(numbers)), agents_max=9, are_related=related)
         if is_final:
             connection.execute("COMMIT").fetchall()
     with closing(open_connection(target)) as connection:
@@ -225,3 +232,16 @@ def test_an_import_is_complete_as_long_as_its_agents_are_there(tmp_path: Path) -
         agents.delete(connection, an_id("agent", 1))
         assert imports.complete(connection, "r") is None
         assert json.loads(connection.execute("SELECT audit_log FROM migration_audit LIMIT 1").get)["root"] == "r"
+
+
+@pytest.mark.parametrize(("policy", "is_related"), [("merge", True), ("merge", False), ("rename", True)])
+def test_a_block_of_both_is_left_to_the_caller(tmp_path: Path, policy: Policy, is_related: bool) -> None:
+    target = database(tmp_path / "a.db", (1, "ada", ["Hello"]))
+    source = database(tmp_path / "b.db", (1, "ada", ["Hello"]))
+    with closing(open_connection(source)) as connection:
+        connection.execute("UPDATE memory_blocks SET content_preview = 'ada knows more'").fetchall()
+    made = joined(target, source, policy, related=lambda _block: is_related)
+    is_left = policy == "merge" and is_related
+    assert made.blocks == ([an_id("mem", 1)] if is_left else [])
+    assert made.added.get("memory_blocks", 0) == (0 if is_left else 1)
+    assert bool(made.ids) is not is_left

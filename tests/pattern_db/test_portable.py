@@ -64,6 +64,36 @@ def test_every_table_travels_or_says_why_not() -> None:
     assert not set(TRAVELS) & set(STAYS)
 
 
+def test_a_copy_delivers_nothing_and_has_no_consent(tmp_path: Path) -> None:
+    path = made(tmp_path)
+    fill(path, TWO)
+    grant: dict[str, str | int] = {
+        "id": "g",
+        "agent_id": "a",
+        "subject": "tool:shell",
+        "granted_by": "user:u",
+        "created_at": NOW,
+    }
+    hook: dict[str, str | int] = {
+        "id": "h",
+        "name": "n",
+        "url": "u",
+        "events": "[]",
+        "secret": "s",
+        "after": 0,
+        "created_at": NOW,
+    }
+    added = {"consent_grant": grant, "webhook": hook}
+    with closing(open_connection(path)) as connection:
+        for table, row in added.items():
+            marks = ", ".join("?" * len(row))
+            connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+    backup.cut_loose(path)
+    with closing(open_connection(path)) as connection:
+        there = backup.row_counts(connection)
+        assert [there[table] for table in ("consent_grant", "webhook", "agents")] == [0, 0, 2]
+
+
 def test_rows_may_come_before_those_that_they_refer_to(tmp_path: Path) -> None:
     path = made(tmp_path)
     assert fill(path, TWO) == {"tasks": 2, "agents": 2}

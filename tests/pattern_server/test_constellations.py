@@ -13,6 +13,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from pattern_core.models.model import ModelRequest
 from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_db.backup import verify
+from pattern_db.tables import webhooks
 from pattern_server.accounts import Constellation as Registered
 from pattern_server.accounts import Principal
 from tests.pattern_server.place import Place, config_for, serving
@@ -194,3 +195,48 @@ async def test_a_copy_is_made_while_agents_work(place: Place) -> None:
     assert verify(path).constellation_id == c
     again = (await place.admin.post("/constellations/home/backup")).json()
     assert again["path"] != made["path"]
+
+
+async def test_a_fork_begins_as_the_original_and_repeats_nothing(home: Place, scripted: ScriptedProvider) -> None:
+    asked, gate = trio.Event(), trio.Event()
+
+    def answer(_request: ModelRequest) -> Paced:
+        asked.set()
+        return Paced(answer=says("At the original."), gate=gate)
+
+    scripted._script = iter([answer, says("At the fork.")])
+    schedule = {"name": "daily", "agent": "ada", "message": "Good morning.", "every": 86400}
+    await home.admin.post("/constellations/home/schedules", json=schedule)
+    original = (await home.admin.get("/constellations/home")).json()["id"]
+    async with home.parts.state.constellations.use(await principal(home), "home") as constellation:
+        await constellation.database.write(
+            webhooks.create,
+            webhooks.WebhookRow("hook_1", "pager", "https://x.org", ("*",), "s", 0, "2026-01-01T00:00:00.000Z"),
+        )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(home.say, "hello")
+        await asked.wait()
+        made = await home.admin.post("/constellations/home/fork", json={"name": "what-if"})
+        assert (made.status_code, made.json()["name"]) == (201, "what-if"), made.text
+        assert made.json()["id"] != original
+        where = "/constellations/what-if"
+        found = (await home.admin.get(f"{where}/schedules")).json()["items"]
+        assert [(row["name"], row["status"]) for row in found] == [("daily", "paused")]
+        assert (await home.admin.get(f"{where}/webhooks")).json()["items"] == []
+        assert (await home.say("and you?", where="what-if/agents/ada")).json()["messages"][-1][
+            "content"
+        ] == "At the fork."
+        gate.set()
+    [turn] = (await home.admin.get("/constellations/home/turns")).json()["items"]
+    assert turn["status"] == "completed"
+    turns = (await home.admin.get(f"{where}/turns")).json()["items"]
+    assert sorted(row["status"] for row in turns) == ["cancelled", "completed"]
+    said = (await home.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+    assert [row["content"] for row in said] == ["At the original.", "hello"]
+    assert [row["status"] for row in (await home.admin.get("/constellations/home/schedules")).json()["items"]] == [
+        "active"
+    ]
+    assert len((await home.admin.get("/constellations/home/webhooks")).json()["items"]) == 1
+    taken = await home.admin.post("/constellations/home/fork", json={"name": "what-if"})
+    assert (taken.status_code, taken.json()["code"]) == (409, "conflict")
+    assert list((home.parts.state.config.data_dir / "backups").iterdir()) == []

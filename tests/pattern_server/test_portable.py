@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pattern_core.car import ArchiveInvalid
+from pattern_core.errors import InvalidInput
 from pattern_core.testing import ScriptedProvider, says
 from pattern_db.tables import timers
-from pattern_server.portable import ImportSpec, export, import_archive
+from pattern_server.portable import ImportSpec, export, import_archive, merge_constellations
 from tests.pattern_core.legacy.theirs import Theirs
 from tests.pattern_server.place import Place, config_for, serving
 
 
-async def exported(place: Place, constellation: str = "home", **body: str) -> dict[str, Any]:
+async def exported(place: Place, constellation: str = "home", **body: Any) -> dict[str, Any]:
     answer = await place.admin.post(f"/constellations/{constellation}/export", json=body)
     assert answer.status_code == 201, answer.text
     return dict(answer.json())
@@ -256,3 +258,89 @@ async def test_a_document_of_the_original_that_does_not_open_is_refused(tmp_path
         assert (answer.status_code, answer.json()["code"]) == (422, "archive_invalid")
         assert "mem_1" in answer.json()["detail"]
         assert (await place.admin.get("/constellations")).json()["items"] == []
+
+
+async def merged(place: Place, *, dry_run: bool = False) -> dict[str, Any]:
+    """What merging `what-if` into `home` answers: its report, and whether it had been done before."""
+    answer = await place.admin.post("/constellations/home/merge", json={"from": "what-if", "dry_run": dry_run})
+    assert answer.status_code == 200, answer.text
+    return {**answer.json()["report"]["audit_log"], "is_replay": answer.json()["is_replay"]}
+
+
+async def test_a_fork_comes_back(tmp_path: Path) -> None:
+    talk = [says("Noted."), says("At home."), says("At the fork."), says("Again.")]
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider(talk)}) as place:
+        await place.constellation()
+        await place.say("Ruth lives in Lisbon.")
+        human = "/agents/ada/memory/human"
+        await place.admin.put(f"/constellations/home{human}", json={"content": "Likes tea."})
+        await place.admin.post("/constellations/home/fork", json={"name": "what-if"})
+        await place.say("And you?")
+        await place.say("And you?", where="what-if/agents/ada")
+        for name, words in (("home", "Likes tea. Home."), ("what-if", "Fork. Likes tea.")):
+            await place.admin.put(f"/constellations/{name}{human}", json={"content": words})
+        entry = {"content": "The keys are in the drawer."}
+        await place.admin.post("/constellations/what-if/agents/ada/archival", json=entry)
+        await place.admin.post("/constellations/what-if/agents", json={"name": "ben"})
+
+        planned = await merged(place, dry_run=True)
+        assert len((await place.admin.get("/constellations/home/agents")).json()["items"]) == 1
+        done = await merged(place)
+        assert (done["added"], done["decisions"]) == (planned["added"], planned["decisions"])
+        added = {name: done["added"][name] for name in ("agents", "messages", "archival_entries")}
+        assert added == {"agents": 1, "messages": 2, "archival_entries": 1}
+        assert "merged (new versions: 1)" in [one["decision"] for one in done["decisions"]]
+        said = (await place.admin.get("/constellations/home/agents/ada/messages")).json()["items"]
+        assert [row["content"] for row in said[::-1]] == [
+            *("Ruth lives in Lisbon.", "Noted.", "And you?", "At home.", "And you?", "At the fork."),
+        ]
+        assert (await place.admin.get(f"/constellations/home{human}")).json()["content"] == "Fork. Likes tea. Home."
+        past = (await place.admin.get(f"/constellations/home{human}/history")).json()["items"]
+        assert [row["kind"] for row in past] == ["merge", "edit", "edit", "create"]
+        assert (await merged(place))["is_replay"]
+
+        await place.say("Once more?", where="what-if/agents/ada")
+        await place.admin.put(f"/constellations/what-if{human}", json={"content": "Fork. Likes green tea."})
+        third = await merged(place)
+        assert (third["is_replay"], third["added"]["messages"]) == (False, 2)
+        assert "agents" not in third["added"]
+        shown = (await place.admin.get(f"/constellations/home{human}")).json()["content"]
+        assert shown == "Fork. Likes green tea. Home."
+        log = (await place.admin.get("/constellations/home/imports")).json()["items"]
+        assert [row["source_file"] for row in log] == ["what-if", "what-if"]
+        assert not list((tmp_path / "data" / "constellations").glob("*/exports/*"))
+        principal = await place.parts.state.accounts.authenticate(place.parts.local_token)
+        with pytest.raises(InvalidInput, match="into itself"):
+            await merge_constellations(place.parts.state.constellations, principal, "home", "home")
+
+
+async def test_an_agent_file_of_letta_is_imported(tmp_path: Path) -> None:
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([says("Walnuts.")])}) as place:
+        await place.constellation()
+        message = {"role": "user", "content": "I like walnuts.", "created_at": "2025-10-10T07:14:29+00:00"}
+        block = {"label": "human", "value": "Ruth", "limit": 500}
+        theirs = {
+            "name": "ada",
+            "agent_type": "memgpt_agent",
+            "core_memory": [block],
+            "messages": [message],
+            "tags": ["x"],
+        }
+        file = tmp_path / "ada.af"
+        file.write_text(json.dumps({**theirs, "tags": ["x"]}), encoding="utf-8")
+        checked = await place.admin.post("/constellations/import/check", json={"file": str(file)})
+        assert (checked.json()["version"], checked.json()["rows"]["messages"]) == (0, 1)
+        assert "tags" in str(checked.json()["report"]["audit_log"]["decisions"])
+        assert (await joined(place, file))["code"] == "conflict"
+        done = await joined(place, file, policy="rename")
+        assert (done["status"], done["report"]["source_version"], done["report"]["source_file"]) == (201, 0, "ada.af")
+        said = (await place.admin.get("/constellations/home/agents/ada-2/messages")).json()["items"]
+        assert [row["content"] for row in said] == ["I like walnuts."]
+        shown = (await place.admin.get("/constellations/home/agents/ada-2/memory/human")).json()
+        assert (shown["content"], shown["char_limit"]) == ("Ruth", 500)
+        assert (await joined(place, file, policy="rename"))["is_replay"]
+        made = await exported(place, kind="agent", name="ada-2", version=0)
+        assert (Path(made["path"]).suffix, made["manifest"]["rows"]["messages"]) == (".af", 1)
+        downloaded = await place.admin.get(f"/constellations/home/exports/{Path(made['path']).name}")
+        assert downloaded.headers["content-type"] == "application/json"
+        assert downloaded.json()["agents"][0]["messages"][1]["content"][0]["text"] == "I like walnuts."

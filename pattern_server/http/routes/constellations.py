@@ -77,6 +77,18 @@ async def delete(c: str, server: Server, caller: MayWrite) -> None:
     await server.constellations.delete(caller, c)
 
 
+@router.post("/constellations/{c}/fork", status_code=201, response_model=CONSTELLATION)
+async def fork(
+    c: str, body: ConstellationRequest, server: Server, caller: MayWrite, response: Response
+) -> dict[str, Any]:
+    """Fork a constellation: create one that begins with all it holds now.
+
+    Both work on. In the new one turns that were open are cancelled, schedules, reminders and starts of tasks are paused
+    until you resume them, and there are no webhooks, no consent that was given before, and no tokens of its own.
+    """
+    return answer_made(server, await server.constellations.fork(caller, c, body.name), response)
+
+
 @router.get("/constellations/{c}/halt", response_model=HALT)
 async def get_halt(home: ToRead) -> object:
     """Show whether the constellation is halted, by which agent, and why."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import trio
 from fastapi import Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.legacy.review import Action, Resolution
@@ -36,7 +37,7 @@ class ExportRequest(RequestModel):
 
     kind: Kind = "constellation"
     name: str | None = None
-    version: Literal[3, 4] = 4
+    version: Literal[0, 3, 4] = 4
 
 
 class IssueResolution(RequestModel):
@@ -74,13 +75,20 @@ class ImportRequest(RequestModel):
         )
 
 
+class MergeRequest(RequestModel):
+    """The constellation that joins (id or name). A `dry_run` changes nothing."""
+
+    source: str = Field(alias="from")
+    dry_run: bool = False
+
+
 @router.post("/{c}/export", status_code=201, response_model=EXPORT)
 async def export(c: str, body: ExportRequest, server: Server, caller: MayWrite) -> object:
     """Export an archive.
 
     Write an archive of the constellation, or of an agent or group with its members, into the constellation's folder
     `exports`, while it works. Keys, tokens, consent and what turns did step by step stay behind. Version 3 is for the
-    original system; `cut` counts what it has no records for.
+    original system, 0 an agent file of Letta; `cut` counts what these have no records for.
     """
     if (body.kind == "constellation") != (body.name is None):
         raise InvalidInput("`name` names the agent or group; leave it out for the whole constellation, else send it")
@@ -94,7 +102,8 @@ async def download(c: str, file: str, server: Server, caller: MayWrite) -> Strea
 
     Return an archive that was exported before, by the name of its file.
     """
-    return streamed(await portable.exported(server.constellations, caller, c, file), _CAR)
+    path = await portable.exported(server.constellations, caller, c, file)
+    return streamed(path, _CAR if path.suffix == portable.SUFFIX else "application/json")
 
 
 @router.post("/import", status_code=201, response_model=IMPORTED)
@@ -104,7 +113,7 @@ async def import_archive(body: ImportRequest, server: Server, caller: MayAdminis
     Create a constellation from an archive on the server's machine, or let what is in it join a constellation that
     exists and is not busy: all of it, or nothing. Its schedules are paused. The same archive again changes nothing.
     `policy` decides about names that are in use: `refuse` the import, `rename` what arrives, or `merge` it with what is
-    there. Only for administrators.
+    there. Agent files of Letta are imported, too. Only for administrators.
     """
     done = await portable.import_archive(server.constellations, caller, body.asked())
     assert done.constellation is not None
@@ -124,6 +133,19 @@ async def check_archive(body: ImportRequest, server: Server, caller: MayAdminist
     if asked.into is not None or manifest.version < VERSION:
         report = (await portable.import_archive(server.constellations, caller, asked, dry_run=True)).report
     return fields_with(manifest, report=report)
+
+
+@router.post("/{c}/merge", response_model=IMPORTED)
+async def merge(c: str, body: MergeRequest, server: Server, caller: MayWrite, response: Response) -> object:
+    """Merge another constellation into this one, such as a fork of it; the other stays as it is.
+
+    Messages, entries of the archive and all else that only the other has join at their places; what both have stays as
+    it is here. A memory block that both have from before a fork gets the versions of both, with their authors; others
+    with a label that is in use get a new one. Merging the same again changes nothing. This one must not be busy.
+    """
+    done = await portable.merge_constellations(server.constellations, caller, body.source, c, dry_run=body.dry_run)
+    assert done.constellation is not None
+    return {**answer_made(server, done.constellation, response), "report": done.report, "is_replay": done.is_replay}
 
 
 @router.get("/{c}/imports", response_model=page_of(REPORT))

@@ -36,6 +36,8 @@ BODIES: dict[str, Any] = {
     "POST /constellations/import": {"file": "/nowhere.car", "name": "imported"},
     "POST /constellations/import/check": {"file": "/nowhere.car"},
     "PATCH /constellations/{c}": {"name": "renamed"},
+    "POST /constellations/{c}/merge": {"from": "another"},
+    "POST /constellations/{c}/fork": {"name": "forked"},
     "POST /constellations/{c}/agents": {"name": "bea"},
     "PATCH /constellations/{c}/agents/{a}": {"description": "other"},
     "POST /constellations/{c}/agents/{a}/messages": {"content": "Hello"},
