@@ -77,10 +77,10 @@ def verify(path: Path) -> Report:
         connection.close()
 
 
-def restore(file: Path, target_directory: Path) -> Report:
-    """Put the copy `file` into `target_directory` as its database; it is verified before anything there is changed.
+def restore(file: Path, target: Path) -> Report:
+    """Put the copy `file` in the place of the database `target`; it is verified before anything there is changed.
 
-    The caller owns the directory (see `files`) and the database is open nowhere. The replaced file is kept next to it
+    The caller owns the folder (see `files`) and the database is open nowhere. The replaced file is kept next to it
     with the suffix `.replaced`. After a crash in between there is no database rather than a mixed one: restore again.
 
     Raises:
@@ -89,7 +89,6 @@ def restore(file: Path, target_directory: Path) -> Report:
         StorageFailed: the disk is full or failed.
     """
     verify(file)
-    target = target_directory / DATABASE_NAME
     with translated(), files.temporary(target) as path:
         source = open_immutable(file)
         try:
@@ -173,14 +172,21 @@ def _report(connection: Connection, path: Path) -> Report:
 
 def _set_aside(target: Path) -> None:
     """Rename the database and its log. The shared-memory file holds no data and is deleted."""
-    for suffix in ("", "-wal", "-shm"):
-        path = target.with_name(target.name + suffix)
-        aside = target.with_name(target.name + REPLACED_SUFFIX + suffix)
-        if suffix == "-shm":
-            path.unlink(missing_ok=True)
-            aside.unlink(missing_ok=True)
-        elif path.exists():
-            path.replace(aside)
-        else:
-            aside.unlink(missing_ok=True)
+    aside = replaced(target)
+    if target.exists():
+        _beside(aside, "-wal").unlink(missing_ok=True)
+        target.replace(aside)
+    if (log := _beside(target, "-wal")).exists():  # alone, if a crash came in between
+        log.replace(_beside(aside, "-wal"))
+    for path in (target, aside):
+        _beside(path, "-shm").unlink(missing_ok=True)
     files.sync(target.parent)
+
+
+def replaced(target: Path) -> Path:
+    """Return where `restore` keeps the file that it replaced at `target`."""
+    return _beside(target, REPLACED_SUFFIX)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)

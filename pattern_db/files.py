@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from types import TracebackType
 from pattern_db.errors import DiskFull, OwnedElsewhere, translated
 
 LOCK_NAME = "lock"
+_UNFINISHED = ".new"  # end of the names of files that are being written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,18 +181,39 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def temporary(target: Path) -> Iterator[Path]:
-    """Yield a name next to `target` to write to first. It is deleted afterwards, with SQLite's files next to it.
+    """Yield the name of an empty file next to `target` to write to first. It is deleted afterwards, with SQLite's files
+    next to it; so is, before, what killed processes left in the folder.
+
+    A lock on the file says that its process lives.
 
     Raises:
         OSError: the disk failed.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    path = target.with_name(f".{target.name}.{os.getpid()}.new")
-    _remove(path)
+    for left in target.parent.glob(f".*{_UNFINISHED}"):
+        with suppress(OSError), left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(left)
+    path = target.with_name(f".{target.name}.{os.getpid()}{_UNFINISHED}")
+    with path.open("ab") as file:
+        try:
+            with suppress(BlockingIOError):  # another process has just found it without its lock, and deletes it
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield path
+        finally:
+            _remove(path)
+
+
+@contextmanager
+def emptied(folder: Path) -> Iterator[Path]:
+    """Yield a folder that is empty before, even if the process was killed in it, and deleted afterwards. The caller
+    makes sure that no other process uses it.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
     try:
-        yield path
+        yield folder
     finally:
-        _remove(path)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
@@ -18,7 +17,7 @@ from pattern_db import backup, maintenance, template
 from pattern_db.connection import Connection, open_connection
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import BackupInvalid, DatabaseError, DiskFull, RowNotFound, SchemaOutdated, translated
-from pattern_db.files import DataDirLock
+from pattern_db.files import DataDirLock, emptied
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, calendars, meta, outbox, schedules, tasks
@@ -182,8 +181,8 @@ class ConstellationFiles:
 def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | None) -> None:
     if backup.verify(copy).constellation_id is None:
         raise BackupInvalid(f"{copy} is not a backup of a constellation; create one with `pattern backup`")
-    backup.restore(copy, folder)
     path, migrations = folder / DATABASE_NAME, migrations_of("constellation")
+    backup.restore(copy, path)
     if migrated_at is not None:
         migrations.migrate(path, backup_to=None, now=migrated_at)
     with closing(open_connection(path)) as connection:
@@ -202,9 +201,9 @@ def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | N
 
 def _put_back(copy: Path, folder: Path, constellation_id: str, now: str) -> None:
     # Complete, with its turns cancelled, before it takes the place of the other.
-    with DataDirLock.acquire(folder), tempfile.TemporaryDirectory(prefix=".restore-", dir=folder) as beside:
-        _adopt(copy, Path(beside), constellation_id, now)
-        backup.restore(Path(beside) / DATABASE_NAME, folder)
+    with DataDirLock.acquire(folder), emptied(folder / ".restore") as beside:
+        _adopt(copy, beside, constellation_id, now)
+        backup.restore(beside / DATABASE_NAME, folder / DATABASE_NAME)
 
 
 def _copy(path: Path, target: Path) -> backup.Report:

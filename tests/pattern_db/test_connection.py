@@ -176,3 +176,19 @@ def test_a_file_without_room_for_a_second_connection_says_so(tmp_path: Path) -> 
     connection.execute("PRAGMA locking_mode = exclusive").fetchall()  # as on a full disk
     assert is_alone(connection)
     connection.close()
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_a_reader_leaves_the_files_as_they_were(tmp_path: Path, was_killed: bool) -> None:
+    path = tmp_path / "a.db"
+    writer = open_connection(path, create=True)
+    writer.execute("CREATE TABLE t (x)")
+    if was_killed:
+        writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    writer.close()
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("a.db*") if not file.name.endswith("-shm")}
+    assert ("a.db-wal" in before) == was_killed
+    with closing(open_connection(path, readonly=True)) as reader:
+        assert fetch_all(reader, "SELECT count(*) FROM t") == [(0,)]
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    assert (tmp_path / "a.db-wal").exists() == was_killed

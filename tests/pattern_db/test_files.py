@@ -125,6 +125,24 @@ def test_nothing_is_left_of_what_failed(tmp_path: Path) -> None:
     assert target.read_bytes() == b"before"
 
 
+def test_what_a_killed_process_left_is_deleted_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    left = [tmp_path / name for name in (".old.db.1.new", ".old.db.1.new-journal")]
+    for path in left:
+        path.write_bytes(b"half")
+    with files.temporary(tmp_path / "a") as first, files.temporary(tmp_path / "b") as second:
+        assert sorted(tmp_path.iterdir()) == sorted([first, second])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_empty_before_and_gone_afterwards(tmp_path: Path) -> None:
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    with pytest.raises(OSError, match="disk"), files.emptied(tmp_path / "here") as folder:
+        assert not folder.exists()
+        (folder / "more").mkdir(parents=True)
+        raise OSError("disk")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_syncing_what_is_missing_is_an_error(tmp_path: Path) -> None:
     files.sync(tmp_path)
     with pytest.raises(FileNotFoundError):
