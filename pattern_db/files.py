@@ -22,7 +22,7 @@ from types import TracebackType
 from pattern_db.errors import DiskFull, OwnedElsewhere, translated
 
 LOCK_NAME = "lock"
-_UNFINISHED = ".new"  # end of the names of files that are being written
+_UNFINISHED = ".pattern-new"  # end of the names of files that are being written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,29 +179,35 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def free_bytes(folder: Path) -> int:
+    """Return how many bytes are free on the disk of a folder, which need not exist yet."""
+    return shutil.disk_usage(next(one for one in (folder, *folder.absolute().parents) if one.exists())).free
+
+
 @contextmanager
 def temporary(target: Path) -> Iterator[Path]:
-    """Yield the name of an empty file next to `target` to write to first. It is deleted afterwards, with SQLite's files
-    next to it; so is, before, what killed processes left in the folder.
-
-    A lock on the file says that its process lives.
+    """Yield a name next to `target` to write to first. It is deleted afterwards, with SQLite's files next to it; so is,
+    before, what killed processes left in the folder.
 
     Raises:
         OSError: the disk failed.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    for left in target.parent.glob(f".*{_UNFINISHED}"):
-        with suppress(OSError), left.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(left)
     path = target.with_name(f".{target.name}.{os.getpid()}{_UNFINISHED}")
-    with path.open("ab") as file:
-        try:
-            with suppress(BlockingIOError):  # another process has just found it without its lock, and deletes it
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield path
-        finally:
-            _remove(path)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        # All that write here share a lock on the folder. Some file systems have none on folders.
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in target.parent.glob(f".*{_UNFINISHED}"):
+                _remove(left)
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_SH)
+        _remove(path)
+        yield path
+    finally:
+        _remove(path)
+        os.close(folder)
 
 
 @contextmanager

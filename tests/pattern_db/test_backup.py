@@ -181,6 +181,19 @@ def test_what_was_replaced_stays_when_a_restore_that_was_killed_is_made_again(ho
         assert fetch_all(replaced, "SELECT count(*) FROM messages") == [(310,)]
 
 
+def test_rows_that_a_copy_does_not_have_are_counted(home: Path, connection: Connection, tmp_path: Path) -> None:
+    file, copy = home / "pattern.db", tmp_path / "b.db"
+    backup.hot_backup(connection, copy)
+    assert backup.rows_since(file, copy) == {}
+    say(connection, range(300, 310))
+    agents.create(connection, make_agent("ben"))
+    connection.execute("CREATE TABLE later (id INTEGER PRIMARY KEY)")
+    connection.execute("INSERT INTO later VALUES (1)")
+    connection.execute("DELETE FROM messages WHERE position = printf('%019d', 7)")
+    assert backup.rows_since(file, copy) == {"agents": 1, "messages": 10}
+    assert backup.rows_since(copy, copy) == {}
+
+
 def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(RowNotFound):
         backup.verify(tmp_path / "none.db")

@@ -126,12 +126,25 @@ def test_nothing_is_left_of_what_failed(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_deleted_and_what_is_being_written_is_not(tmp_path: Path) -> None:
-    left = [tmp_path / name for name in (".old.db.1.new", ".old.db.1.new-journal")]
+    others = tmp_path / ".profile.1.new"
+    others.write_bytes(b"somebody's")
+    with files.temporary(tmp_path / "a") as first:
+        first.write_bytes(b"half")
+        left = [first, first.with_name(first.name + "-journal")]
     for path in left:
         path.write_bytes(b"half")
-    with files.temporary(tmp_path / "a") as first, files.temporary(tmp_path / "b") as second:
-        assert sorted(tmp_path.iterdir()) == sorted([first, second])
-    assert list(tmp_path.iterdir()) == []
+    with files.temporary(tmp_path / "b") as second:
+        second.write_bytes(b"half")
+        with files.temporary(tmp_path / "c") as third:
+            third.write_bytes(b"half")
+            assert sorted(tmp_path.iterdir()) == sorted([others, second, third])
+    assert list(tmp_path.iterdir()) == [others]
+
+
+def test_free_space_is_that_of_the_disk(tmp_path: Path) -> None:
+    there, later = files.free_bytes(tmp_path), files.free_bytes(tmp_path / "not" / "yet")
+    assert min(there, later) > 0
+    assert max(there, later) < 2 * min(there, later)
 
 
 def test_a_folder_is_empty_before_and_gone_afterwards(tmp_path: Path) -> None:
