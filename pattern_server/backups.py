@@ -318,6 +318,14 @@ def kept_copies(folder: Path) -> list[KeptCopy]:
     return [one for place in sorted(folder.glob("[!.]*/")) for one in kept(place)]
 
 
+def newest_copies(folder: Path) -> dict[str, Path]:
+    """Return the newest copy of each constellation and of the registry, by id: those of `pattern backup --all`
+    (`<name>.<id>.db` and `global.db`), or scheduled ones.
+    """
+    found = {path.stem.rpartition(".")[2]: path for path in sorted(folder.glob("*.db"))}
+    return found | {one.id: folder / one.id / one.file for one in reversed(kept_copies(folder))}
+
+
 def to_keep(times: Collection[str], config: BackupConfig) -> set[str]:
     """Return which copies stay, by their times: the newest, and the newest of each of the last days, weeks and months
     that have any.

@@ -65,17 +65,23 @@ def targets(config: Config, constellation: str | None = None) -> list[Target]:
         RowNotFound: there is no such constellation.
     """
     require_data(config)
-    path = config.data_dir / REGISTRY_NAME
-    with closing(open_connection(path, readonly=True)) as connection, translated():
+    with closing(open_connection(config.data_dir / REGISTRY_NAME, readonly=True)) as connection:
+        return registered(connection, config.data_dir, constellation)
+
+
+def registered(connection: Connection, data_dir: Path, constellation: str | None = None) -> list[Target]:
+    """Return the databases that a registry lists, in the places that they have in a data directory; see `targets`.
+
+    Raises:
+        RowNotFound: there is no such constellation.
+        DatabaseError: it is no registry.
+    """
+    with translated():
         require_ledger(connection)
-        if constellation is None:
-            rows = constellations.list_all(connection)
-        else:
-            rows = [_found(connection, constellation)]
-    found = [Target(name=row.name, kind="constellation", path=config.data_dir / row.db_path) for row in rows]
-    if constellation is not None:
-        return found
-    return [Target(name="(global)", kind="global", path=path), *found]
+        rows = constellations.list_all(connection) if constellation is None else [_found(connection, constellation)]
+    found = [Target(name=row.name, kind="constellation", path=data_dir / row.db_path) for row in rows]
+    own = Target(name="(global)", kind="global", path=data_dir / REGISTRY_NAME)
+    return [own, *found] if constellation is None else found
 
 
 def _found(connection: Connection, constellation: str) -> constellations.ConstellationRow:
