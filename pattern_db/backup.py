@@ -7,14 +7,14 @@ A copy is one self-contained file in rollback-journal mode: it has no files next
 from __future__ import annotations
 
 import hashlib
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
 from pattern_db import files
-from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
+from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, opened_at
 from pattern_db.errors import BackupFailed, BackupInvalid, Corrupt, DatabaseError, IOFailed, RowConflict, translated
 
 DATABASE_NAME = "pattern.db"
@@ -147,7 +147,7 @@ def rows_since(file: Path, copy: Path) -> dict[str, int]:
         DatabaseError: one of the files cannot be read.
     """
     counts = {}
-    with closing(open_connection(file, readonly=True)) as connection, translated():
+    with opened_at(file, readonly=True) as connection:
         connection.execute("ATTACH ? AS kept", (str(copy),))
         for table in {*ordinary_tables(connection)} & {*ordinary_tables(connection, "kept")} - {"schema_migrations"}:
             columns = "SELECT name FROM pragma_table_info(?, ?) WHERE pk > ?"
@@ -203,8 +203,8 @@ def _set_aside(target: Path) -> None:
     aside = replaced(target)
     log = _beside(target, "-wal")
     if target.exists():
-        with suppress(DatabaseError):  # closing it writes the log into the file; a damaged one keeps it
-            open_connection(target).close()
+        with suppress(DatabaseError), opened_at(target):
+            pass  # closing it writes the log into the file; a damaged one keeps it
         _beside(aside, "-wal").unlink(missing_ok=True)
         aside.unlink(missing_ok=True)
         with suppress(OSError):  # of file systems without second names

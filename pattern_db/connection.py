@@ -7,7 +7,7 @@ thousands of them in memory, and no memory map means that a failing disk is an e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import EnumMeta
 from functools import cache
 from importlib.util import find_spec
@@ -60,6 +60,17 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
         connection.execute(f"PRAGMA locking_mode = {_ALONE}").fetchall()
         return _prepared(connection, readonly=readonly, in_file=True)
+
+
+@contextmanager
+def opened_at(path: Path, *, readonly: bool = False) -> Iterator[Connection]:
+    """Yield a connection as `open_connection`, closed at the end of the block.
+
+    Raises:
+        DatabaseError: also for what SQLite raises in the block, and when closing it cannot write the log into the file.
+    """
+    with translated(), closing(open_connection(path, readonly=readonly)) as connection:
+        yield connection
 
 
 def is_alone(connection: Connection) -> bool:

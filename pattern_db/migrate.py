@@ -20,7 +20,7 @@ from typing import Literal
 import apsw
 
 from pattern_db.backup import content_digest, hot_backup, verify
-from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, transaction
+from pattern_db.connection import Connection, fetch_all, open_immutable, opened_at, transaction
 from pattern_db.errors import (
     BackupInvalid,
     Corrupt,
@@ -203,14 +203,12 @@ class Migrations:
             BackupInvalid: the copy is not equal to the file; nothing was changed.
             DatabaseError: as `plan`, or the disk failed.
         """
-        connection = open_connection(path)
-        try:
+        with opened_at(path) as connection:
             pending = self.plan(connection)
             before = self.newest - len(pending)
             if not pending:
                 return Outcome(before=before, after=before, applied=(), backup=None)
-            with translated():
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             kept = ""
             if backup_to is not None:
                 backup_to = _keep(connection, backup_to, earlier)
@@ -220,8 +218,6 @@ class Migrations:
             except MigrationFailed as error:
                 raise MigrationFailed(f"{error}; {path} is unchanged{kept}") from error
             _ensure_vectors(connection)
-        finally:
-            connection.close()
         applied = tuple(migration.file for migration in pending)
         return Outcome(before=before, after=self.newest, applied=applied, backup=backup_to)
 

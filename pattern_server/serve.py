@@ -221,6 +221,7 @@ async def assembled(
                 backups=config.data_dir / "backups",
                 runtime=runtime,
             )
+            await constellations.clear()
             backups = Backups(config.backup, accounts, supervisor, files, runtime.clock)
             state = ServerState(
                 config=config,

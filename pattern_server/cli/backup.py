@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial, wraps
 from pathlib import Path
@@ -17,7 +17,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_db import files
 from pattern_db.backup import restore as restore_copy
 from pattern_db.connection import open_immutable
-from pattern_db.errors import BackupInvalid, DatabaseError
+from pattern_db.errors import DatabaseError
 from pattern_server.backups import REGISTRY, folder_of, kept_copies, newest_copies, verified
 from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, PlainGroup, connected, creating, local, yes_option
@@ -194,7 +194,7 @@ def _or_all(command: Callable[..., None]) -> Callable[..., None]:
             return
         if given["name"] or given["migrate"] or given["in_place"]:
             raise click.UsageError("--all keeps all names and versions. Leave out --as, --migrate and --in-place.")
-        alone = ("config_file", "data_dir", "is_json", "dry_run")
+        alone = ("config_file", "data_dir", "is_json", "dry_run", "yes")
         local(_restore_all)(folder=folder, target=target, **{name: given[name] for name in alone})
 
     return called
@@ -246,55 +246,51 @@ async def restore(
     output.result(made, f"Restored {file} as {made['name']} ({made['id']}).")
 
 
-def _restore_all(config: Config, output: Output, folder: Path, target: Path, dry_run: bool) -> ExitCode:
+def _restore_all(config: Config, output: Output, folder: Path, target: Path, dry_run: bool, yes: bool) -> ExitCode:
     """Make a data directory of the newest copies in a folder; it appears when it is complete."""
     target, there = target.resolve(), newest_copies(folder)
     if target.exists() and any(target.iterdir()):
         raise Conflict(f"{target} is not empty. Name another folder with --to")
     if REGISTRY not in there:
-        raise NotFound(
-            f"{folder} has no copy of users and tokens. Name a folder of `pattern backup --all`, or of backups"
-        )
-    rows: list[Json] = []
+        raise NotFound(f"{folder} has no copy of users and tokens. Name a folder that `pattern backup --all` made")
     with files.emptied(target.with_name(f".{target.name}.restoring")) as beside:
         with closing(open_immutable(there[REGISTRY])) as connection:
             wanted = registered(connection, beside)
-        with output.progress("Checking" if dry_run else "Restoring", len(wanted)) as advance:
+        rows: list[Json] = []
+        with output.progress("Checking", len(wanted)) as advance:
             for one in wanted:
-                row: Json = {"database": one.name, "rows": None, "file": None, "error": None}
-                try:
-                    row.update(_put(there, one, is_trial=dry_run))
-                except (DatabaseError, PatternError) as error:
-                    row["error"] = error.message
-                    output.error(f"{one.name}: {error.message}")
-                rows.append(row)
+                rows.append(_looked_at(there.get(one.id), one, output))
                 advance()
         failed = [row for row in rows if row["error"]]
-        if rows[0]["error"]:
-            return FAILED
-        if not dry_run:
-            beside.chmod(0o700)
-            beside.rename(target)
-            files.sync(target.parent)
-    output.table(("database", "rows", "file*"), rows, empty="")
-    done = f"Restored {len(rows) - len(failed)} of {len(rows)} databases to {target}."
-    output.note("Nothing was restored." if dry_run else f"{done} Next: pattern serve --data-dir {quote(str(target))}")
+        sound = [one for one, row in zip(wanted, rows, strict=True) if not row["error"]]
+        output.table(("database", "rows", "file*"), rows, empty="")
+        if dry_run or rows[0]["error"]:
+            output.note("Nothing was restored.")
+            return FAILED if rows[0]["error"] else SKIPPED if failed else DONE
+        if failed:
+            output.confirm(f"{len(failed)} of {len(rows)} databases cannot be restored. Continue without?", yes=yes)
+        with output.progress("Restoring", len(sound)) as advance:
+            for one in sound:
+                restore_copy(there[one.id], one.path)
+                advance()
+        beside.chmod(0o700)
+        beside.rename(target)
+        files.sync(target.parent)
+    output.note(f"Restored to {target}. Next: pattern serve --data-dir {quote(str(target))}")
     return SKIPPED if failed else DONE
 
 
-def _put(copies: Mapping[str, Path], wanted: Target, *, is_trial: bool) -> Json:
-    """Check the copy of a database, and restore it unless this is a trial.
-
-    Raises:
-        NotFound: there is none.
-        BackupInvalid: it is damaged, or another one's.
-    """
-    if wanted.id not in copies:
-        raise NotFound("there is no copy of it")
-    file = copies[wanted.id]
-    report = verified(file)
-    if (report.constellation_id or REGISTRY) != wanted.id:
-        raise BackupInvalid(f"{file} is a copy of another constellation")
-    if not is_trial:
-        restore_copy(file, wanted.path)
-    return {"rows": sum(report.rows.values()), "file": str(file)}
+def _looked_at(copy: Path | None, wanted: Target, output: Output) -> Json:
+    """Return what is in the copy of a database, or what is wrong with it, which is shown."""
+    row: Json = {"database": wanted.name, "rows": None, "file": None, "error": "there is no copy of it"}
+    if copy is not None:
+        try:
+            report = verified(copy)
+            is_own = (report.constellation_id or REGISTRY) == wanted.id
+            row.update(file=str(copy), rows=sum(report.rows.values()))
+            row["error"] = None if is_own else f"{copy} is a copy of another constellation"
+        except DatabaseError as error:
+            row["error"] = error.message
+    if row["error"]:
+        output.error(f"{wanted.name}: {row['error']}")
+    return row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
@@ -18,7 +18,7 @@ from pattern_core.ids import SystemClock, now_text
 from pattern_core.memory.damage import damaged_blocks
 from pattern_db import maintenance
 from pattern_db.backup import hot_backup, replaced, restore, rows_since, verify
-from pattern_db.connection import Connection, open_connection
+from pattern_db.connection import Connection, opened_at
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
 from pattern_db.errors import DatabaseError, DiskFull, OwnedElsewhere, RowNotFound, translated
@@ -65,7 +65,7 @@ def targets(config: Config, constellation: str | None = None) -> list[Target]:
         RowNotFound: there is no such constellation.
     """
     require_data(config)
-    with closing(open_connection(config.data_dir / REGISTRY_NAME, readonly=True)) as connection:
+    with opened_at(config.data_dir / REGISTRY_NAME, readonly=True) as connection:
         return registered(connection, config.data_dir, constellation)
 
 
@@ -110,7 +110,7 @@ def status(config: Config, output: Output, constellation: str | None) -> ExitCod
 
 def _status(target: Target) -> dict[str, object]:
     try:
-        with closing(open_connection(target.path, readonly=True)) as connection:
+        with opened_at(target.path, readonly=True) as connection:
             found = maintenance.status(connection, target.migrations)
     except DatabaseError as error:
         return {"database": target.name, "state": error.message, "error": error.code, "pending": []}
@@ -141,7 +141,7 @@ def migrate(config: Config, output: Output, constellation: str | None, dry_run: 
     """
     pending, results = list[tuple[Target, maintenance.Status]](), list[dict[str, object]]()
     for target in targets(config, constellation):
-        with _reported(target.name, output) as result, closing(open_connection(target.path, readonly=True)) as opened:
+        with _reported(target.name, output) as result, opened_at(target.path, readonly=True) as opened:
             require_ledger(opened)
             found = maintenance.status(opened, target.migrations)
             if found.pending:
@@ -271,7 +271,7 @@ def _way_back(data_dir: Path, target: Target) -> dict[str, object]:
     """
     # An interrupted restore may have left no file.
     there = target.path if target.path.exists() else replaced(target.path)
-    with closing(open_connection(there, readonly=True)) as connection:
+    with opened_at(there, readonly=True) as connection:
         version = max(ledger(connection), default=0)
     for copy in _kept(data_dir, target)[:1]:
         if (report := verify(copy)).version < version:
@@ -304,20 +304,36 @@ def _verdict(results: list[dict[str, object]]) -> int:
 
 @db.add("check", "-c home", runs=local)
 @constellation_option
-def check(config: Config, output: Output, constellation: str | None) -> ExitCode:
+@click.option("--repair", is_flag=True, help="Rebuild search indexes, and release what nothing uses any longer.")
+def check(config: Config, output: Output, constellation: str | None, repair: bool) -> ExitCode:
     """Check that the files and every memory block can be read. Of a file in use, a copy is checked."""
     found = targets(config, constellation)
     results = []
     with output.progress("Checking", len(found)) as advance:
         for target in found:
-            results.append({"database": target.name, "problems": _problems(target)})
+            found_first = _problems(target)
+            left = _repaired(target) if repair and found_first else found_first
+            gone = [problem for problem in found_first if problem not in left]
+            results.append({"database": target.name, "problems": left, "repaired": gone})
             advance()
     output.data(results)
     for result in results:
         output.say(f"{result['database']}: {'no problems' if not result['problems'] else ''}".rstrip())
         for problem in result["problems"]:
             output.say(f"  {problem}")
+        for problem in result["repaired"]:
+            output.say(f"  Repaired: {problem}")
     return FAILED if any(result["problems"] for result in results) else DONE
+
+
+def _repaired(target: Target) -> list[str]:
+    """Repair a file, and return what is wrong with it then."""
+    try:
+        with DataDirLock.acquire(target.path.parent), opened_at(target.path) as connection:
+            maintenance.repair(connection)
+    except DatabaseError as error:
+        return [*_problems(target), error.message]
+    return _problems(target)
 
 
 def _problems(target: Target) -> list[str]:
@@ -333,7 +349,7 @@ def _problems(target: Target) -> list[str]:
 def _problems_of(target: Target, path: Path) -> list[str]:
     """Return what is wrong with the file of `target`, or a copy of it at `path`."""
     try:
-        with closing(open_connection(path)) as connection, translated():
+        with opened_at(path) as connection:
             problems = maintenance.check(connection)
             is_current = not target.migrations.plan(connection)
             if target.kind == "global" and is_current and not problems:
@@ -380,7 +396,7 @@ def _problems_of_copy(target: Target, *, migrate_at: str | None = None) -> list[
     with tempfile.TemporaryDirectory(prefix="pattern-check-") as folder:
         copy = Path(folder) / "copy.db"
         try:
-            with closing(open_connection(target.path, readonly=True)) as connection:
+            with opened_at(target.path, readonly=True) as connection:
                 hot_backup(connection, copy)
             if migrate_at is not None:
                 target.migrations.migrate(copy, backup_to=None, now=migrate_at)

@@ -24,8 +24,8 @@ from pattern_core.ids import SystemClock
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
-from pattern_db.connection import open_connection, open_in_memory
-from pattern_db.errors import DatabaseError, translated
+from pattern_db.connection import open_in_memory, opened_at
+from pattern_db.errors import DatabaseError
 from pattern_db.files import free_bytes, holder_of
 from pattern_db.migrate import migrations_of
 from pattern_server.backups import complaints, folder_of, last_rounds
@@ -216,7 +216,7 @@ def _databases(config: Config) -> Looked:
     sound = 0
     for target in found:
         try:
-            with closing(open_connection(target.path, readonly=True)) as opened, translated():
+            with opened_at(target.path, readonly=True) as opened:
                 target.migrations.check(opened)
                 if target.kind == "global":
                     yield from (("problem", f"{target.name}: {problem}") for problem in tampered(opened))
@@ -393,8 +393,7 @@ def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:
             if target.kind == "constellation":
                 with (
                     suppress(DatabaseError),
-                    closing(open_connection(target.path, readonly=True)) as opened,
-                    translated(),
+                    opened_at(target.path, readonly=True) as opened,
                 ):
                     target.migrations.check(opened)
                     yield target.name, condition(opened)

@@ -67,8 +67,17 @@ def test_what_cannot_be_restored_is_named(
 ) -> None:
     spoil(copies)
     (new := tmp_path / "new").mkdir()
-    done = home("restore", "--all", str(copies), "--to", str(new))
-    assert (done.code, words in done.err, "2 of 3 databases" in done.err) == (3, True, True), done.err
+    line = ("restore", "--all", str(copies), "--to", str(new))
+    refused = home(*line)
+    assert (refused.code, words in refused.err, "1 of 3 databases cannot be restored" in refused.err) == (
+        2,
+        True,
+        False,
+    )
+    assert [*new.iterdir()] == []
+    assert home(*line, "--dry-run").code == 3
+    done = home(*line, "--yes")
+    assert (done.code, "Restored to" in done.err) == (3, True), done.err
     assert len([*new.rglob("*.db")]) == 2
 
 

@@ -273,6 +273,20 @@ def test_checking_finds_damage(home: Pattern, data_dir: Path) -> None:
         assert home("db", "check").code == 1
 
 
+def test_what_is_derived_is_repaired(home: Pattern, data_dir: Path) -> None:
+    file = path_of(home, "home")
+    with closing(open_connection(file)) as connection:
+        connection.execute("INSERT INTO task_fts(rowid, content) VALUES (9, 'nothing has these words')")
+    checked = home("db", "check")
+    assert (checked.code, "db check --repair" in checked.out) == (1, True), checked.out
+    with DataDirLock.acquire(file.parent):
+        assert home("db", "check", "--repair").code == 1
+    repaired = home("db", "check", "--repair", "--json")
+    assert repaired.code == 0, repaired.out
+    assert [len(one["repaired"]) for one in repaired.json] == [0, 1]
+    assert "Repaired" not in home("db", "check", "--repair").out
+
+
 def test_a_damaged_block_is_found_and_brought_back(home: Pattern, data_dir: Path) -> None:
     for text in ("Ruth lives in Lisbon.", "Ruth lives in Porto."):
         assert home("memory", "edit", "human", "--content", text, "-c", "home", "-a", "ada").code == 0
