@@ -40,7 +40,7 @@ from pattern_server.cli import run
 
 NOW = "2026-01-01T00:00:00.000Z"
 OLD = 30  # the schema version that is migrated from
-MESSAGES, SAID_LATER = 1_500, 7
+MESSAGES, SAID_LATER = 400, 7
 TROUBLES = ((Op.WRITE, Trouble.FULL), (Op.WRITE, Trouble.IO), (Op.SYNC, Trouble.IO), (Op.OPEN, Trouble.IO))
 HANGS_S = 120.0
 SHOWN_MAX = 5

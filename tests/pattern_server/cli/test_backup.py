@@ -11,7 +11,6 @@ import pytest
 
 from pattern_db.backup import content_digest
 from pattern_db.connection import open_immutable
-from pattern_server.backups import newest_copies
 from tests.pattern_server.cli.conftest import Pattern
 
 
@@ -89,19 +88,3 @@ def test_without_the_registry_nothing_is_restored(home: Pattern, copies: Path, t
     assert home("restore", "--all", str(copies)).code == 2
     assert home("restore", "--all", str(copies), "--to", str(tmp_path / "new"), "--as", "x").code == 2
     assert home("restore").code == 2
-
-
-def test_the_newest_copy_of_each_is_used(tmp_path: Path) -> None:
-    manifest = (
-        '{"id": "con_1", "file": "%s.db", "name": "a", "created_at": "", "schema_version": 1, "size": 1, "sha256": "",'
-        ' "rows": {}, "source": null}'
-    )
-    (tmp_path / "con_1").mkdir()
-    for name in ("2026", "2025"):
-        (tmp_path / "con_1" / f"{name}.db").touch()
-        (tmp_path / "con_1" / f"{name}.json").write_text(manifest % name)
-    for name in ("global.db", "a.con_1.db", "b.b.con_2.db", "con_2.before-migration.2026.db"):
-        (tmp_path / name).touch()
-    found = newest_copies(tmp_path)
-    assert (found["global"], found["con_1"]) == (tmp_path / "global.db", tmp_path / "con_1" / "2026.db")
-    assert found["con_2"] == tmp_path / "b.b.con_2.db"
