@@ -90,7 +90,7 @@ class Estimate:
     def of(cls, sizes: Sequence[int]) -> Estimate:
         """Return the estimate for files of these sizes, in bytes."""
         size = sum(sizes)
-        # One file at a time is written anew, at most, first into its log.
+        # At most, all of one file at a time is written again, first into its log.
         needed = size + 2 * max(sizes, default=0)
         return cls(files=len(sizes), size=size, needed=needed, seconds=len(sizes) * FILE_S + size / BYTES_PER_S)
 

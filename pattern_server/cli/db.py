@@ -74,7 +74,7 @@ def registered(connection: Connection, data_dir: Path, constellation: str | None
 
     Raises:
         RowNotFound: there is no such constellation.
-        DatabaseError: it is no registry.
+        DatabaseError: it is not a registry.
     """
     with translated():
         require_ledger(connection)
@@ -228,7 +228,7 @@ def _kept(data_dir: Path, target: Target) -> list[Path]:
 @click.option("--dry-run", is_flag=True, help="Show what would be lost, and change nothing.")
 @yes_option
 def rollback(config: Config, output: Output, names: Sequence[str], dry_run: bool, yes: bool) -> ExitCode:
-    """Undo the last migration: put back the copies that were made before it. The newer files stay beside them.
+    """Undo the last migration: put back the copies that were made before it. The newer files stay next to them.
 
     Without names, of all files, also of users and tokens. What was stored since is lost, and turns that were open then
     continue. Stop the server first, and install the version that the files are of afterwards.

@@ -17,7 +17,7 @@ upgrade = PlainGroup("upgrade", help="Upgrades: try this version on copies of th
 def check(config: Config, output: Output, sample: int | None) -> ExitCode:
     """Read the configuration, and migrate and check a copy of each file. The files themselves stay as they are.
 
-    A server of another version may run meanwhile. Copies are in the system's temporary folder, one at a time.
+    A server of another version may run at the same time. Copies are in the system's temporary folder, one at a time.
     """
     rows = tried(targets(config), sample, output)
     output.data(rows)
