@@ -7,15 +7,15 @@ A copy is one self-contained file in rollback-journal mode: it has no files next
 from __future__ import annotations
 
 import hashlib
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
 
 from pattern_db import files
-from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable
-from pattern_db.errors import BackupFailed, BackupInvalid, Corrupt, IOFailed, RowConflict, translated
+from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, opened_at
+from pattern_db.errors import BackupFailed, BackupInvalid, Corrupt, DatabaseError, IOFailed, RowConflict, translated
 
 DATABASE_NAME = "pattern.db"
 REPLACED_SUFFIX = ".replaced"
@@ -78,11 +78,12 @@ def verify(path: Path) -> Report:
         connection.close()
 
 
-def restore(file: Path, target_directory: Path) -> Report:
-    """Put the copy `file` into `target_directory` as its database; it is verified before anything there is changed.
+def restore(file: Path, target: Path) -> Report:
+    """Put the copy `file` in the place of the database `target`; it is verified before anything there is changed.
 
-    The caller owns the directory (see `files`) and the database is open nowhere. The replaced file is kept next to it
-    with the suffix `.replaced`. After a crash in between there is no database rather than a mixed one: restore again.
+    The caller owns the folder (see `files`) and the database is open nowhere. The replaced file is kept next to it
+    with the suffix `.replaced`. After a crash there is the old one or the new one; if the old one was damaged there may
+    be none, rather than a mixed one: restore again.
 
     Raises:
         RowNotFound: there is no such file.
@@ -90,7 +91,6 @@ def restore(file: Path, target_directory: Path) -> Report:
         StorageFailed: the disk is full or failed.
     """
     verify(file)
-    target = target_directory / DATABASE_NAME
     with translated(), files.temporary(target) as path:
         source = open_immutable(file)
         try:
@@ -124,9 +124,9 @@ def check_integrity(connection: Connection) -> list[str]:
     return problems
 
 
-def ordinary_tables(connection: Connection) -> list[str]:
+def ordinary_tables(connection: Connection, schema: str = "main") -> list[str]:
     """Return names of the ordinary tables: neither derived for search nor SQLite's own."""
-    listed = fetch_all(connection, "PRAGMA main.table_list")
+    listed = fetch_all(connection, f"PRAGMA {schema}.table_list")
     derived = tuple(f"{name}_" for _schema, name, kind, *_rest in listed if kind == "virtual")
     return sorted(
         name for _schema, name, kind, *_rest in listed if kind == "table" and not name.startswith(("sqlite_", *derived))
@@ -148,6 +148,29 @@ def content_digest(connection: Connection) -> str:
         for row in connection.execute(f"SELECT * FROM {table} ORDER BY {order}"):
             digest.update(repr(row).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
+
+
+def rows_since(file: Path, copy: Path) -> dict[str, int]:
+    """Count the rows of a database that an earlier copy of it does not have, by table; only tables that have some.
+
+    A row is found by its key. Tables that the copy does not have are left out: a migration made them.
+
+    Raises:
+        DatabaseError: one of the files cannot be read.
+    """
+    counts = {}
+    with opened_at(file, readonly=True) as connection:
+        connection.execute("ATTACH ? AS kept", (str(copy),))
+        for table in {*ordinary_tables(connection)} & {*ordinary_tables(connection, "kept")} - {"schema_migrations"}:
+            columns = "SELECT name FROM pragma_table_info(?, ?) WHERE pk > ?"
+            keys = {str(key) for (key,) in fetch_all(connection, columns, (table, "kept", 0))}
+            if keys <= {name for (name,) in fetch_all(connection, columns, (table, "main", -1))}:
+                same = " AND ".join(f'kept.{table}."{key}" IS main.{table}."{key}"' for key in keys)
+                missing = (
+                    f"SELECT count(*) FROM main.{table} WHERE NOT EXISTS (SELECT 1 FROM kept.{table} WHERE {same})"
+                )
+                counts[table] = int(connection.execute(missing).get)
+    return {table: count for table, count in sorted(counts.items()) if count}
 
 
 def _copy(source: Connection, path: Path) -> None:
@@ -185,15 +208,33 @@ def _report(connection: Connection, path: Path) -> Report:
 
 
 def _set_aside(target: Path) -> None:
-    """Rename the database and its log. The shared-memory file holds no data and is deleted."""
-    for suffix in ("", "-wal", "-shm"):
-        path = target.with_name(target.name + suffix)
-        aside = target.with_name(target.name + REPLACED_SUFFIX + suffix)
-        if suffix == "-shm":
-            path.unlink(missing_ok=True)
-            aside.unlink(missing_ok=True)
-        elif path.exists():
-            path.replace(aside)
-        else:
-            aside.unlink(missing_ok=True)
+    """Give the database a second name, under which it stays when another takes its place.
+
+    If that is not possible, it is renamed together with its log.
+    """
+    aside = replaced(target)
+    log = _beside(target, "-wal")
+    if target.exists():
+        with suppress(DatabaseError), opened_at(target):
+            pass  # closing it writes the log into the file; a damaged one keeps it
+        _beside(aside, "-wal").unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # of file systems without second names
+            if not log.exists():
+                aside.hardlink_to(target)
+        if not aside.exists():
+            target.replace(aside)
+    if log.exists():  # alone, if a crash came in between
+        log.replace(_beside(aside, "-wal"))
+    for path in (target, aside):
+        _beside(path, "-shm").unlink(missing_ok=True)
     files.sync(target.parent)
+
+
+def replaced(target: Path) -> Path:
+    """Return where `restore` keeps the file that it replaced at `target`."""
+    return _beside(target, REPLACED_SUFFIX)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)

@@ -7,7 +7,7 @@ thousands of them in memory, and no memory map means that a failing disk is an e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import EnumMeta
 from functools import cache
 from importlib.util import find_spec
@@ -38,6 +38,7 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
     A `readonly` connection sees commits of others and refuses to write. It is opened as a normal one that is then set
     to refuse writes, because a reader of a WAL file must be able to create its shared-memory file. A full disk
     has no space for that: then the connection keeps it in memory, and no other one can be opened (`is_alone`).
+    A log that a killed process left stays when it is closed: the next owner sees by it that work is unfinished.
 
     Raises:
         RowNotFound: there is no file at `path`.
@@ -46,15 +47,30 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
     if not create and vfs is None and not path.is_file():
         raise RowNotFound(f"there is no database at {path}")
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    log = Path(f"{path}-wal")
     with translated():
+        keeps_log = readonly and vfs is None and log.exists() and log.stat().st_size > 0
         try:
-            return _prepared(apsw.Connection(str(path), flags=flags, vfs=vfs), readonly=readonly, in_file=True)
+            opened = _prepared(apsw.Connection(str(path), flags=flags, vfs=vfs), readonly=readonly, in_file=True)
+            opened.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(keeps_log))
+            return opened
         except apsw.IOError as error:
             if getattr(error, "extendedresult", 0) != apsw.SQLITE_IOERR_SHMSIZE:
                 raise
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
         connection.execute(f"PRAGMA locking_mode = {_ALONE}").fetchall()
         return _prepared(connection, readonly=readonly, in_file=True)
+
+
+@contextmanager
+def opened_at(path: Path, *, readonly: bool = False) -> Iterator[Connection]:
+    """Yield a connection as `open_connection`, closed at the end of the block.
+
+    Raises:
+        DatabaseError: also for what SQLite raises in the block, and when closing it cannot write the log into the file.
+    """
+    with translated(), closing(open_connection(path, readonly=readonly)) as connection:
+        yield connection
 
 
 def is_alone(connection: Connection) -> bool:

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from types import TracebackType
 from pattern_db.errors import DiskFull, OwnedElsewhere, translated
 
 LOCK_NAME = "lock"
+_UNFINISHED = ".pattern-new"  # end of the names of files that are being written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,20 +179,47 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def free_bytes(folder: Path) -> int:
+    """Return how many bytes are free on the disk of a folder, which need not exist yet."""
+    return shutil.disk_usage(next(one for one in (folder, *folder.absolute().parents) if one.exists())).free
+
+
 @contextmanager
 def temporary(target: Path) -> Iterator[Path]:
-    """Yield a name next to `target` to write to first. It is deleted afterwards, with SQLite's files next to it.
+    """Yield a name next to `target` to write to first. It is deleted afterwards, with SQLite's files next to it; so is,
+    before, what killed processes left in the folder.
 
     Raises:
         OSError: the disk failed.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    path = target.with_name(f".{target.name}.{os.getpid()}.new")
-    _remove(path)
+    path = target.with_name(f".{target.name}.{os.getpid()}{_UNFINISHED}")
+    folder = os.open(target.parent, os.O_RDONLY)
     try:
+        # All that write here share a lock on the folder. Some file systems have none on folders.
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in target.parent.glob(f".*{_UNFINISHED}"):
+                _remove(left)
+        with suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_SH)
+        _remove(path)
         yield path
     finally:
         _remove(path)
+        os.close(folder)
+
+
+@contextmanager
+def emptied(folder: Path) -> Iterator[Path]:
+    """Yield a folder that is empty before, even if the process was killed in it, and deleted afterwards. The caller
+    makes sure that no other process uses it.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove(path: Path) -> None:

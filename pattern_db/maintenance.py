@@ -14,6 +14,17 @@ from pattern_db.enums import SearchKind
 from pattern_db.migrate import Migrations
 from pattern_db.tables import embedding_indexes
 
+_IS_STALE = "turn NOT IN (SELECT key FROM turn WHERE status = 'running')"
+# What no moment of the journal may hold.
+_JOURNAL = {
+    "turns that ended more than once": "SELECT count(*) FROM (SELECT 1 FROM event JOIN turn ON turn.key = event.turn"
+    " WHERE event.name = 'turn.' || turn.status AND turn.ended_at IS NOT NULL GROUP BY event.turn HAVING count(*) > 1)",
+    "calls without a result in turns that ended": "SELECT count(*) FROM effect JOIN turn ON turn.key = effect.turn"
+    " WHERE turn.ended_at IS NOT NULL AND effect.status IN ('planned', 'awaiting_approval', 'started')",
+    "reservations of turns that do not run; `pattern db check --repair` releases them":
+    f"SELECT count(*) FROM reservation WHERE {_IS_STALE}",
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
@@ -55,7 +66,7 @@ def status(connection: Connection, migrations: Migrations) -> Status:
 def check(connection: Connection) -> list[str]:
     """Return all defects as texts; empty if there are none. Reads the whole file; run it in a write.
 
-    Damage of the derived search tables is reported with its repair: `vacuum` rebuilds them.
+    Damage of what `repair` makes again is reported with that.
     """
     problems = check_integrity(connection)
     present = {str(row[0]) for row in fetch_all(connection, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
@@ -67,11 +78,21 @@ def check(connection: Connection) -> list[str]:
             connection.execute(f"INSERT INTO {index}({index}, rank) VALUES ('integrity-check', 1)")
         except apsw.CorruptError:
             problems.append(
-                f"the full-text index {index} does not match its table; run `pattern db vacuum` to rebuild it"
+                f"the full-text index {index} does not match its table; run `pattern db check --repair` to rebuild it"
             )
     if "embedding_indexes" in present:
         problems += _check_vectors(connection)
+    if {"turn", "effect", "event", "reservation"} <= present:
+        counts = ((text, int(connection.execute(sql).get)) for text, sql in _JOURNAL.items())
+        problems += [f"the journal has {text}: {count}" for text, count in counts if count]
     return problems
+
+
+def repair(connection: Connection) -> None:
+    """Make again what is derived, and release what is reserved for calls of turns that do not run; else as `vacuum`."""
+    if fetch_all(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'reservation'"):
+        connection.execute(f"DELETE FROM reservation WHERE {_IS_STALE}")
+    vacuum(connection)
 
 
 def vacuum(connection: Connection) -> int:
@@ -116,12 +137,12 @@ def _check_vectors(connection: Connection) -> list[str]:
                 )[0]
             except apsw.SQLError as error:
                 problems.append(
-                    f"the vector table {table} cannot be read ({error}); run `pattern db vacuum` to rebuild it"
+                    f"the vector table {table} cannot be read ({error}); run `pattern db check --repair` to rebuild it"
                 )
                 continue
             if missing or extra:
                 problems.append(
                     f"the vector table {table} lacks {missing} vectors and has {extra} too many;"
-                    " run `pattern db vacuum` to rebuild it"
+                    " run `pattern db check --repair` to rebuild it"
                 )
     return problems

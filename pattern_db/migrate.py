@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import re
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,11 +19,12 @@ from typing import Literal
 
 import apsw
 
-from pattern_db.backup import content_digest, hot_backup
-from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, transaction
+from pattern_db.backup import content_digest, hot_backup, verify
+from pattern_db.connection import Connection, fetch_all, open_immutable, opened_at, transaction
 from pattern_db.errors import (
     BackupInvalid,
     Corrupt,
+    DatabaseError,
     MigrationEdited,
     MigrationFailed,
     SchemaOutdated,
@@ -34,6 +37,8 @@ from pattern_db.files import shipped
 from pattern_db.tables import embedding_indexes
 
 Kind = Literal["constellation", "global"]
+FILE_S = 0.2  # to open, copy and verify even an empty file; both measured on a busy machine
+BYTES_PER_S = 4_000_000  # to copy a file, compare the copy and write new tables
 _NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 _FORBIDDEN = frozenset({apsw.SQLITE_TRANSACTION, apsw.SQLITE_SAVEPOINT, apsw.SQLITE_ATTACH, apsw.SQLITE_DETACH})
 _LEDGER = """
@@ -70,6 +75,24 @@ class Outcome:
     after: int
     applied: tuple[str, ...]
     backup: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What migrating some files takes: bytes on the disk, of which the copies keep `size`, and seconds."""
+
+    files: int
+    size: int
+    needed: int
+    seconds: float
+
+    @classmethod
+    def of(cls, sizes: Sequence[int]) -> Estimate:
+        """Return the estimate for files of these sizes, in bytes."""
+        size = sum(sizes)
+        # At most, all of one file at a time is written again, first into its log.
+        needed = size + 2 * max(sizes, default=0)
+        return cls(files=len(sizes), size=size, needed=needed, seconds=len(sizes) * FILE_S + size / BYTES_PER_S)
 
 
 class Migrations:
@@ -169,37 +192,32 @@ class Migrations:
             raise MigrationFailed(f"{current} failed and was rolled back: {error}") from error
         return pending
 
-    def migrate(self, path: Path, *, backup_to: Path | None, now: str) -> Outcome:
+    def migrate(self, path: Path, *, backup_to: Path | None, now: str, earlier: Path | None = None) -> Outcome:
         """Migrate the file at `path` to the newest version, after a verified copy to the file `backup_to`.
 
-        The caller owns the file: it is open nowhere else. Without `backup_to` it must be a copy itself. `now` is a time
-        as stored.
+        The caller owns the file: it is open nowhere else. Without `backup_to` it must be a copy itself. A copy that an
+        `earlier` run made, which did not end, is used instead if it is still equal. `now` is a time as stored.
 
         Raises:
             MigrationFailed: the file at `path` is unchanged, byte by byte; the error names the backup.
             BackupInvalid: the copy is not equal to the file; nothing was changed.
             DatabaseError: as `plan`, or the disk failed.
         """
-        connection = open_connection(path)
-        try:
+        with opened_at(path) as connection:
             pending = self.plan(connection)
             before = self.newest - len(pending)
             if not pending:
                 return Outcome(before=before, after=before, applied=(), backup=None)
-            with translated():
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             kept = ""
             if backup_to is not None:
-                hot_backup(connection, backup_to)
-                _compare(connection, backup_to)
+                backup_to = _keep(connection, backup_to, earlier)
                 kept = f", and a copy of it is {backup_to}"
             try:
                 self.apply(connection, now=now)
             except MigrationFailed as error:
                 raise MigrationFailed(f"{error}; {path} is unchanged{kept}") from error
             _ensure_vectors(connection)
-        finally:
-            connection.close()
         applied = tuple(migration.file for migration in pending)
         return Outcome(before=before, after=self.newest, applied=applied, backup=backup_to)
 
@@ -265,13 +283,23 @@ def _refuse_transactions(
     return apsw.SQLITE_DENY if operation in _FORBIDDEN else apsw.SQLITE_OK
 
 
-def _compare(connection: Connection, backup: Path) -> None:
-    copy = open_immutable(backup)
-    try:
-        if content_digest(copy) != content_digest(connection):
-            raise BackupInvalid(f"{backup} is not equal to the database; nothing was migrated")
-    finally:
-        copy.close()
+def _keep(connection: Connection, target: Path, earlier: Path | None) -> Path:
+    """Return a verified copy of the database: the earlier one if nothing was written since, else a new one."""
+    digest = content_digest(connection)
+    with suppress(DatabaseError):  # what is damaged, or gone, is of no use
+        if earlier is not None:
+            verify(earlier)
+            if _digest_of(earlier) == digest:
+                return earlier
+    hot_backup(connection, target)
+    if _digest_of(target) != digest:
+        raise BackupInvalid(f"{target} is not equal to the database; nothing was migrated")
+    return target
+
+
+def _digest_of(copy: Path) -> str:
+    with closing(open_immutable(copy)) as connection:
+        return content_digest(connection)
 
 
 def _ensure_vectors(connection: Connection) -> None:

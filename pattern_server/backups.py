@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from importlib import import_module
@@ -158,7 +157,7 @@ class Backups:
                 return None
             stamp = now_text(self._clock)
             made = self.folder / _MAKING / f"{stamp.replace(':', '').replace('-', '')}.db"
-            with translated(), _only_here(made.parent):
+            with translated(), files.emptied(made.parent):
                 report = await self._copied(each, made, is_closed=source is not None)
                 digest = await trio.to_thread.run_sync(files.sha256_of, made)
                 new = KeptCopy(
@@ -225,7 +224,7 @@ class Backups:
         newest = next(iter(await trio.to_thread.run_sync(kept, self.folder / each)), None)
         if newest is None:
             return False
-        with _only_here(self.folder / _DRILL) as folder:
+        with files.emptied(self.folder / _DRILL) as folder:
             await trio.to_thread.run_sync(
                 _restored, self.folder / each / newest.file, folder, each, now_text(self._clock)
             )
@@ -319,6 +318,14 @@ def kept_copies(folder: Path) -> list[KeptCopy]:
     return [one for place in sorted(folder.glob("[!.]*/")) for one in kept(place)]
 
 
+def newest_copies(folder: Path) -> dict[str, Path]:
+    """Return the newest copy of each constellation and of the registry, by id: those of `pattern backup --all`
+    (`<name>.<id>.db` and `global.db`), or scheduled ones.
+    """
+    found = {path.stem.rpartition(".")[2]: path for path in sorted(folder.glob("*.db"))}
+    return found | {one.id: folder / one.id / one.file for one in reversed(kept_copies(folder))}
+
+
 def to_keep(times: Collection[str], config: BackupConfig) -> set[str]:
     """Return which copies stay, by their times: the newest, and the newest of each of the last days, weeks and months
     that have any.
@@ -366,18 +373,8 @@ def _write(path: Path, content: Mapping[str, object]) -> None:
         files.replace(new, path)
 
 
-@contextmanager
-def _only_here(folder: Path) -> Iterator[Path]:
-    """Yield a folder that is empty before, even if the process was killed in it, and deleted afterwards."""
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _restored(file: Path, folder: Path, each: str, now: str) -> None:
-    backup.restore(file, folder)
+    backup.restore(file, folder / DATABASE_NAME)
     digests = []
     for path in (file, folder / DATABASE_NAME):
         with closing(open_immutable(path)) as connection:

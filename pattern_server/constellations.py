@@ -79,6 +79,20 @@ class Constellations:
         """Return the id of a constellation that the caller has used; of another one, what it was called."""
         return self._reached.get((principal, id_or_name), id_or_name)
 
+    async def clear(self) -> None:
+        """Delete what a killed process left of constellations that it was creating or deleting; call it first.
+
+        Raises:
+            StorageFailed: the disk failed.
+        """
+        if left := await trio.to_thread.run_sync(self.files.interrupted):
+            known = {row.id for row in await self.accounts.every_constellation()}
+            for constellation_id in left:
+                if constellation_id in known:
+                    self.files.keep(constellation_id)
+                else:
+                    await self.files.remove(constellation_id)
+
     async def create(
         self, principal: Principal, name: str, fill: Callable[[Constellation], Awaitable[None]] | None = None
     ) -> Registered:
@@ -178,6 +192,7 @@ class Constellations:
                     await fill(await stack.enter_async_context(self._supervisor.use(constellation_id)))
                 # Last: until then no name and no start reaches its files. Awake, so that its timers are not missed.
                 await self.accounts.register(row)
+                self.files.keep(constellation_id)
         except BaseException:
             with trio.CancelScope(shield=True):
                 async with self._supervisor.aside(constellation_id):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from os.path import exists
 from pathlib import Path
@@ -15,15 +14,16 @@ import trio
 from pattern_core.ids import Ids, now_text
 from pattern_core.runtime import Runtime
 from pattern_db import backup, maintenance, template
-from pattern_db.connection import Connection, open_connection
+from pattern_db.connection import Connection, opened_at
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import BackupInvalid, DatabaseError, DiskFull, RowNotFound, SchemaOutdated, translated
-from pattern_db.files import DataDirLock
+from pattern_db.files import DataDirLock, emptied
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, calendars, meta, outbox, schedules, tasks
 
 DATABASE_NAME = backup.DATABASE_NAME
+_CREATING, _REMOVED = ".creating-", ".removed-"  # beginnings of names next to the folders, before the id
 UNFINISHED_NAME = "unfinished"  # next to a database that was closed while turns were open
 
 
@@ -48,19 +48,38 @@ class ConstellationFiles:
         return f"constellations/{constellation_id}/{DATABASE_NAME}"
 
     async def create(self, constellation_id: str) -> None:
-        """Create an empty database; it is on disk when this returns.
+        """Create an empty database; it is on disk when this returns. `keep` it, or else the next start deletes it.
 
         Raises:
             StorageFailed: the disk is full or failed.
         """
         path = self.data_dir / self.relative_path(constellation_id)
         now = now_text(self._clock)
+        await trio.to_thread.run_sync(self._mark, constellation_id)
         make = partial(template.create, path, migrations_of("constellation"), now=now)
         await trio.to_thread.run_sync(make)
 
+    def _mark(self, constellation_id: str) -> None:
+        mark = self.folder(constellation_id).with_name(_CREATING + constellation_id)
+        with translated():
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+
+    def keep(self, constellation_id: str) -> None:
+        """Note that a new database is registered."""
+        with suppress(OSError):  # the next start tries again
+            self.folder(constellation_id).with_name(_CREATING + constellation_id).unlink(missing_ok=True)
+
+    def interrupted(self) -> list[str]:
+        """Return the ids of constellations that a killed process was creating or deleting."""
+        with suppress(FileNotFoundError):
+            names = [path.name for path in (self.data_dir / "constellations").iterdir()]
+            return [name.partition("-")[2] for name in names if name.startswith((_CREATING, _REMOVED))]
+        return []
+
     async def adopt(self, copy: Path, constellation_id: str, *, migrate: bool = False) -> None:
-        """Create a database from a verified backup under a new id. With `migrate`, a database of an older version is
-        migrated; the backup stays unchanged.
+        """Create a database from a verified backup under a new id, to `keep` as in `create`. With `migrate`, a database
+        of an older version is migrated; the backup stays unchanged.
 
         Raises:
             RowNotFound: there is no such file.
@@ -72,6 +91,7 @@ class ConstellationFiles:
         folder = self.folder(constellation_id)
         try:
             now = now_text(self._clock) if migrate else None
+            await trio.to_thread.run_sync(self._mark, constellation_id)
             await trio.to_thread.run_sync(_adopt, copy, folder, constellation_id, now)
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -171,27 +191,29 @@ class ConstellationFiles:
         return await trio.to_thread.run_sync(_vacuum, self.folder(constellation_id))
 
     async def remove(self, constellation_id: str) -> None:
-        """Delete the folder with everything in it. The caller must prevent the constellation from being opened.
+        """Delete the folder with everything in it. The caller must prevent the constellation from being opened. It may
+        be deleted in part already.
 
         Raises:
             StorageFailed: the disk failed.
         """
         await trio.to_thread.run_sync(_remove, self.folder(constellation_id))
+        self.keep(constellation_id)
 
 
 def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | None) -> None:
     if backup.verify(copy).constellation_id is None:
         raise BackupInvalid(f"{copy} is not a backup of a constellation; create one with `pattern backup`")
-    backup.restore(copy, folder)
     path, migrations = folder / DATABASE_NAME, migrations_of("constellation")
+    backup.restore(copy, path)
     if migrated_at is not None:
         migrations.migrate(path, backup_to=None, now=migrated_at)
-    with closing(open_connection(path)) as connection:
+    with opened_at(path) as connection:
         if migrations.plan(connection):
             raise SchemaOutdated(
                 f"{copy} was made by an older version; migrate the restored constellation with --migrate (`migrate`)"
             )
-        with translated(), connection:
+        with connection:
             meta.put(connection, meta.CONSTELLATION_ID, constellation_id)
             # The original may still run: what it continues must not happen twice.
             turns.request_cancel_all(connection, "restored_as_a_copy")
@@ -202,13 +224,13 @@ def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | N
 
 def _put_back(copy: Path, folder: Path, constellation_id: str, now: str) -> None:
     # Complete, with its turns cancelled, before it takes the place of the other.
-    with DataDirLock.acquire(folder), tempfile.TemporaryDirectory(prefix=".restore-", dir=folder) as beside:
-        _adopt(copy, Path(beside), constellation_id, now)
-        backup.restore(Path(beside) / DATABASE_NAME, folder)
+    with DataDirLock.acquire(folder), emptied(folder / ".restore") as beside:
+        _adopt(copy, beside, constellation_id, now)
+        backup.restore(beside / DATABASE_NAME, folder / DATABASE_NAME)
 
 
 def _copy(path: Path, target: Path) -> backup.Report:
-    with closing(open_connection(path, readonly=True)) as connection:
+    with opened_at(path, readonly=True) as connection:
         return backup.hot_backup(connection, target)
 
 
@@ -220,7 +242,7 @@ def pause(connection: Connection) -> None:
 
 
 def _vacuum(folder: Path) -> int:
-    with DataDirLock.acquire(folder), closing(open_connection(folder / DATABASE_NAME)) as connection, translated():
+    with DataDirLock.acquire(folder), opened_at(folder / DATABASE_NAME) as connection:
         migrations_of("constellation").check(connection)
         return maintenance.vacuum(connection)
 
@@ -228,7 +250,7 @@ def _vacuum(folder: Path) -> int:
 def _remove(folder: Path) -> None:
     with translated():
         # Rename it first: a partly deleted folder must not look like a constellation.
-        gone = folder.with_name(f".removed-{folder.name}")
+        gone = folder.with_name(_REMOVED + folder.name)
         if folder.exists():
             folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)

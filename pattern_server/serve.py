@@ -214,13 +214,11 @@ async def assembled(
             accounts = Accounts(database, runtime, local_token=local_token)
             sign_ins = SignIns(accounts, runtime, Passwords(config.passwords))
             identities = Identities(accounts, sign_ins, runtime, config.sign_in)
+            copies = config.data_dir / "backups"
             constellations = Constellations(
-                accounts=accounts,
-                supervisor=supervisor,
-                files=files,
-                backups=config.data_dir / "backups",
-                runtime=runtime,
+                accounts=accounts, supervisor=supervisor, files=files, backups=copies, runtime=runtime
             )
+            await constellations.clear()
             backups = Backups(config.backup, accounts, supervisor, files, runtime.clock)
             state = ServerState(
                 config=config,

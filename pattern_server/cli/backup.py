@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial, wraps
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
 import trio
 
-from pattern_core.errors import Conflict, InvalidInput, PatternError
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_db import files
+from pattern_db.backup import restore as restore_copy
+from pattern_db.connection import open_immutable
 from pattern_db.errors import DatabaseError
-from pattern_server.backups import folder_of, kept_copies, verified
+from pattern_server.backups import REGISTRY, folder_of, kept_copies, newest_copies, verified
 from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, PlainGroup, connected, creating, local, yes_option
+from pattern_server.cli.db import Target, registered
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import Config
@@ -177,13 +182,36 @@ def verify(config: Config, output: Output, file: Path | None) -> ExitCode:
     return FAILED if any(row["error"] for row in rows) else DONE
 
 
+def _or_all(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `restore` that works on files alone where it is given `--all`."""
+
+    @wraps(command)
+    def called(*, folder: Path | None, target: Path | None, **given: Any) -> None:
+        if (folder is None) != (target is None) or (folder is None) == (given["file"] is None):
+            raise click.UsageError("Name a FILE, or a folder of copies and a new folder: --all FOLDER --to NEW.")
+        if folder is None or target is None:
+            command(**given)
+            return
+        if given["name"] or given["migrate"] or given["in_place"]:
+            raise click.UsageError("--all keeps all names and versions. Leave out --as, --migrate and --in-place.")
+        alone = ("config_file", "data_dir", "is_json", "dry_run", "yes")
+        local(_restore_all)(folder=folder, target=target, **{name: given[name] for name in alone})
+
+    return called
+
+
 @click.command(epilog="Example: pattern restore home.db --as home-copy")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the file's name]")
 @click.option("--migrate", is_flag=True, help="Migrate the new constellation to this version; FILE is not changed.")
 @click.option("--in-place", metavar="NAME", type=CONSTELLATION, help="Put this constellation back to FILE instead.")
-@click.option("--dry-run", is_flag=True, help="Check FILE and show what is in it; restore nothing.")
+@click.option("--all", "folder", metavar="FOLDER", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="Restore a whole data directory, from a folder of copies.")  # fmt: skip
+@click.option("--to", "target", metavar="NEW", type=click.Path(file_okay=False, path_type=Path),
+              help="With --all, the new data directory: empty, or not there yet.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Check the copies and show what is in them; restore nothing.")
 @yes_option
+@_or_all
 @creating
 async def restore(
     api: Api,
@@ -197,6 +225,9 @@ async def restore(
 ) -> None:
     """Create a constellation from FILE, a backup. Existing constellations are not changed, except with --in-place:
     then a copy of the present state is made first.
+
+    With --all, users, tokens and all constellations are restored under their own ids, from `pattern backup --all` or
+    from the newest of the scheduled copies.
     """
     if in_place is not None and (name or migrate):
         raise click.UsageError("--in-place keeps the name and always migrates. Leave out --as and --migrate.")
@@ -213,3 +244,53 @@ async def restore(
         return
     made = await restore_file(api, file, name, migrate=migrate)
     output.result(made, f"Restored {file} as {made['name']} ({made['id']}).")
+
+
+def _restore_all(config: Config, output: Output, folder: Path, target: Path, dry_run: bool, yes: bool) -> ExitCode:
+    """Make a data directory of the newest copies in a folder; it appears when it is complete."""
+    target, there = target.resolve(), newest_copies(folder)
+    if target.exists() and any(target.iterdir()):
+        raise Conflict(f"{target} is not empty. Name another folder with --to")
+    if REGISTRY not in there:
+        raise NotFound(f"{folder} has no copy of users and tokens. Name a folder that `pattern backup --all` made")
+    with files.emptied(target.with_name(f".{target.name}.restoring")) as beside:
+        with closing(open_immutable(there[REGISTRY])) as connection:
+            wanted = registered(connection, beside)
+        rows: list[Json] = []
+        with output.progress("Checking", len(wanted)) as advance:
+            for one in wanted:
+                rows.append(_looked_at(there.get(one.id), one, output))
+                advance()
+        failed = [row for row in rows if row["error"]]
+        sound = [one for one, row in zip(wanted, rows, strict=True) if not row["error"]]
+        output.table(("database", "rows", "file*"), rows, empty="")
+        if dry_run or rows[0]["error"]:
+            output.note("Nothing was restored.")
+            return FAILED if rows[0]["error"] else SKIPPED if failed else DONE
+        if failed:
+            output.confirm(f"{len(failed)} of {len(rows)} databases cannot be restored. Continue without?", yes=yes)
+        with output.progress("Restoring", len(sound)) as advance:
+            for one in sound:
+                restore_copy(there[one.id], one.path)
+                advance()
+        beside.chmod(0o700)
+        beside.rename(target)
+        files.sync(target.parent)
+    output.note(f"Restored to {target}. Next: pattern serve --data-dir {quote(str(target))}")
+    return SKIPPED if failed else DONE
+
+
+def _looked_at(copy: Path | None, wanted: Target, output: Output) -> Json:
+    """Return what is in the copy of a database, or what is wrong with it, which is shown."""
+    row: Json = {"database": wanted.name, "rows": None, "file": None, "error": "there is no copy of it"}
+    if copy is not None:
+        try:
+            report = verified(copy)
+            is_own = (report.constellation_id or REGISTRY) == wanted.id
+            row.update(file=str(copy), rows=sum(report.rows.values()))
+            row["error"] = None if is_own else f"{copy} is a copy of another constellation"
+        except DatabaseError as error:
+            row["error"] = error.message
+    if row["error"]:
+        output.error(f"{wanted.name}: {row['error']}")
+    return row

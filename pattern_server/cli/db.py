@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import quote
@@ -17,21 +17,24 @@ from pattern_core.errors import Unavailable
 from pattern_core.ids import SystemClock, now_text
 from pattern_core.memory.damage import damaged_blocks
 from pattern_db import maintenance
-from pattern_db.backup import hot_backup
-from pattern_db.connection import Connection, open_connection
+from pattern_db.backup import hot_backup, replaced, restore, rows_since, verify
+from pattern_db.connection import Connection, opened_at
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.enums import CONSTELLATION_OWNER as EVERYONE
-from pattern_db.errors import BackupInvalid, DatabaseError, OwnedElsewhere, RowNotFound, StorageFailed, translated
-from pattern_db.files import DataDirLock
-from pattern_db.migrate import Kind, Migrations, migrations_of, require_ledger
+from pattern_db.errors import DatabaseError, DiskFull, OwnedElsewhere, RowNotFound, translated
+from pattern_db.files import DataDirLock, free_bytes
+from pattern_db.migrate import Estimate, Kind, Migrations, ledger, migrations_of, require_ledger
 from pattern_db.tables import agents, audit_log, constellations
 from pattern_server.cli.client import Api, ServerFailed
-from pattern_server.cli.command import ExitCode, PlainGroup, connected, local
+from pattern_server.cli.command import ExitCode, PlainGroup, connected, local, yes_option
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import REGISTRY_NAME, Config, require_data
 
 IN_USE = (OwnedElsewhere.code, Unavailable.code)  # codes of errors that may be gone at the next try
+BACKUPS_NAME = "backups"
+_BEFORE = ".before-migration."  # in the names of copies, between the id and the time
+BACK_COLUMNS = ("database", "version", "back_to", "lost*")
 COLUMNS = ("database", "version", "state*", "size", "free?", "log?")
 
 
@@ -42,6 +45,11 @@ class Target:
     name: str
     kind: Kind
     path: Path
+
+    @property
+    def id(self) -> str:
+        """The first part of the names of its copies."""
+        return self.path.parent.name if self.kind == "constellation" else "global"
 
     @property
     def migrations(self) -> Migrations:
@@ -57,17 +65,23 @@ def targets(config: Config, constellation: str | None = None) -> list[Target]:
         RowNotFound: there is no such constellation.
     """
     require_data(config)
-    path = config.data_dir / REGISTRY_NAME
-    with closing(open_connection(path, readonly=True)) as connection, translated():
+    with opened_at(config.data_dir / REGISTRY_NAME, readonly=True) as connection:
+        return registered(connection, config.data_dir, constellation)
+
+
+def registered(connection: Connection, data_dir: Path, constellation: str | None = None) -> list[Target]:
+    """Return the databases that a registry lists, in the places that they have in a data directory; see `targets`.
+
+    Raises:
+        RowNotFound: there is no such constellation.
+        DatabaseError: it is not a registry.
+    """
+    with translated():
         require_ledger(connection)
-        if constellation is None:
-            rows = constellations.list_all(connection)
-        else:
-            rows = [_found(connection, constellation)]
-    found = [Target(name=row.name, kind="constellation", path=config.data_dir / row.db_path) for row in rows]
-    if constellation is not None:
-        return found
-    return [Target(name="(global)", kind="global", path=path), *found]
+        rows = constellations.list_all(connection) if constellation is None else [_found(connection, constellation)]
+    found = [Target(name=row.name, kind="constellation", path=data_dir / row.db_path) for row in rows]
+    own = Target(name="(global)", kind="global", path=data_dir / REGISTRY_NAME)
+    return [own, *found] if constellation is None else found
 
 
 def _found(connection: Connection, constellation: str) -> constellations.ConstellationRow:
@@ -96,7 +110,7 @@ def status(config: Config, output: Output, constellation: str | None) -> ExitCod
 
 def _status(target: Target) -> dict[str, object]:
     try:
-        with closing(open_connection(target.path, readonly=True)) as connection:
+        with opened_at(target.path, readonly=True) as connection:
             found = maintenance.status(connection, target.migrations)
     except DatabaseError as error:
         return {"database": target.name, "state": error.message, "error": error.code, "pending": []}
@@ -119,19 +133,31 @@ def _size(count: int) -> str:
 @db.add("migrate", "--dry-run", runs=local)
 @constellation_option
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-def migrate(config: Config, output: Output, constellation: str | None, dry_run: bool) -> ExitCode:
-    """Migrate the files to this version's schema, each after a verified backup."""
-    plans = []
+@click.option("--sample", metavar="N", type=click.IntRange(1), help="Try it on copies of N files first.")
+def migrate(config: Config, output: Output, constellation: str | None, dry_run: bool, sample: int | None) -> ExitCode:
+    """Migrate the files to this version's schema, each after a verified backup.
+
+    A file that fails stays as it was; the others are migrated. After an interruption, run it again.
+    """
+    pending, results = list[tuple[Target, maintenance.Status]](), list[dict[str, object]]()
     for target in targets(config, constellation):
-        with closing(open_connection(target.path, readonly=True)) as connection:
-            require_ledger(connection)
-            plans.append((target, [migration.file for migration in target.migrations.plan(connection)]))
-    pending = [(target, steps) for target, steps in plans if steps]
+        with _reported(target.name, output) as result, opened_at(target.path, readonly=True) as opened:
+            require_ledger(opened)
+            found = maintenance.status(opened, target.migrations)
+            if found.pending:
+                pending.append((target, found))
+        if "error" in result:
+            results.append(result)
+    if pending:
+        _check_space(config.data_dir / BACKUPS_NAME, [found for _, found in pending], output)
     if dry_run or not pending:
-        rows = [{"database": target.name, "migration": step} for target, steps in pending for step in steps]
-        output.table(("database", "migration"), rows, empty="Every database is up to date.")
-        return DONE
-    results = []
+        rows = [{"database": target.name, "migration": step} for target, found in pending for step in found.pending]
+        empty = "No other database needs a migration." if results else "Every database is up to date."
+        output.table(("database", "migration"), rows, empty=empty)
+        return _verdict(results)
+    if sample is not None and any(row["problems"] for row in tried([target for target, _ in pending], sample, output)):
+        output.error("The sample has problems, so nothing was migrated")
+        return FAILED
     with output.progress("Migrating", len(pending)) as advance:
         for target, _ in pending:
             results.append(_migrate(config.data_dir, target, output))
@@ -140,17 +166,122 @@ def migrate(config: Config, output: Output, constellation: str | None, dry_run: 
     return _verdict(results)
 
 
+def _check_space(folder: Path, pending: Sequence[maintenance.Status], output: Output) -> None:
+    """Say what a migration takes.
+
+    Raises:
+        DiskFull: there is less space for the copies and the files that are written.
+    """
+    takes, free = Estimate.of([found.file_bytes + found.wal_bytes for found in pending]), free_bytes(folder)
+    files = f"{takes.files} file{'s' if takes.files > 1 else ''} of {_size(takes.size)}"
+    if takes.needed > free:
+        raise DiskFull(
+            f"migrating {files} needs {_size(takes.needed)}, and {folder} has {_size(free)} free. Free some space, or"
+            " migrate one constellation at a time (-c)"
+        )
+    output.note(
+        f"To migrate: {files}, in about {takes.seconds:.0f} s. Needs {_size(takes.needed)} of {_size(free)} free; the"
+        " copies stay."
+    )
+
+
+def tried(chosen: Sequence[Target], sample: int | None, output: Output) -> list[dict[str, Any]]:
+    """Migrate and check copies of all files, or of a sample: the largest and some of all sizes. Return a row for each,
+    which is shown.
+    """
+    if sample is not None and sample < len(chosen):
+        by_size = sorted(chosen, key=lambda target: -target.path.stat().st_size if target.path.exists() else 0)
+        chosen = [by_size[number * len(by_size) // sample] for number in range(sample)]
+    clock, rows = SystemClock(), []
+    with output.progress("Trying", len(chosen)) as advance:
+        for target in chosen:
+            began_ms = clock.now_ms()
+            problems = _problems_of_copy(target, migrate_at=now_text(clock))
+            seconds = (clock.now_ms() - began_ms) / 1000
+            rows.append({"database": target.name, "seconds": seconds, "problems": problems})
+            output.say(f"{target.name}: {'no problems' if not problems else ''}".rstrip())
+            for problem in problems:
+                output.say(f"  {problem}")
+            advance()
+    return rows
+
+
 def _migrate(data_dir: Path, target: Target, output: Output) -> dict[str, object]:
     now = now_text(SystemClock())
-    stamp = now[:19].replace(":", "").replace("-", "")
-    folder = target.path.parent.name if target.kind == "constellation" else "global"
-    copy = data_dir / "backups" / f"{folder}.before-migration.{stamp}.db"
+    earlier = next(iter(_kept(data_dir, target)), None)
+    copy = data_dir / BACKUPS_NAME / f"{target.id}{_BEFORE}{now.replace(':', '').replace('-', '')}.db"
     with _reported(target.name, output) as result:
         with DataDirLock.acquire(target.path.parent):
-            done = target.migrations.migrate(target.path, backup_to=copy, now=now)
+            done = target.migrations.migrate(target.path, backup_to=copy, now=now, earlier=earlier)
         output.say(f"{target.name}: migrated from version {done.before} to {done.after}. Backup: {done.backup}")
         result.update(before=done.before, after=done.after, applied=list(done.applied), backup=str(done.backup))
     return result
+
+
+def _kept(data_dir: Path, target: Target) -> list[Path]:
+    """Return the copies that were made before migrations of a file, newest first."""
+    return sorted((data_dir / BACKUPS_NAME).glob(f"{target.id}{_BEFORE}*.db"), reverse=True)
+
+
+@db.add("rollback", "home --dry-run", runs=local)
+@click.argument("names", metavar="[CONSTELLATION]...", nargs=-1, type=CONSTELLATION)
+@click.option("--dry-run", is_flag=True, help="Show what would be lost, and change nothing.")
+@yes_option
+def rollback(config: Config, output: Output, names: Sequence[str], dry_run: bool, yes: bool) -> ExitCode:
+    """Undo the last migration: put back the copies that were made before it. The newer files stay next to them.
+
+    Without names, of all files, also of users and tokens. What was stored since is lost, and turns that were open then
+    continue. Stop the server first, and install the version that the files are of afterwards.
+    """
+    chosen = [target for name in names for target in targets(config, name)] or targets(config)
+    with DataDirLock.acquire(config.data_dir):
+        plans, results = list[tuple[Target, dict[str, Any]]](), list[dict[str, object]]()
+        for target in chosen:
+            with _reported(target.name, output) as result:
+                result.update(_way_back(config.data_dir, target))
+            if "copy" in result:
+                plans.append((target, result))
+            elif "error" in result:
+                results.append(result)
+        if dry_run or not plans:
+            rows = [row for _, row in plans]
+            empty = "No database has a copy of an older version."
+            output.table(BACK_COLUMNS, rows, empty=empty, shown=lambda row: {**row, "lost": _lost(row["lost"])})
+            return _verdict(results)
+        for target, row in plans:
+            output.note(f"{target.name}: from version {row['version']} to {row['back_to']}, loses {_lost(row['lost'])}")
+        output.confirm("What was stored since these migrations is lost. Continue?", yes=yes)
+        for target, row in plans:
+            with _reported(target.name, output) as result:
+                # The lock of the data directory is held already.
+                with DataDirLock.acquire(target.path.parent) if target.kind == "constellation" else nullcontext():
+                    restore(Path(row["copy"]), target.path)
+                output.say(f"{target.name}: version {row['back_to']} again. The newer file: {replaced(target.path)}")
+                result.update(row, replaced=str(replaced(target.path)))
+            results.append(result)
+    output.data(results)
+    return _verdict(results)
+
+
+def _way_back(data_dir: Path, target: Target) -> dict[str, object]:
+    """Return the copy to put back, both versions, and how many rows would be lost; nothing if it is back already.
+
+    Raises:
+        DatabaseError: the file or the copy cannot be read.
+    """
+    # An interrupted restore may have left no file.
+    there = target.path if target.path.exists() else replaced(target.path)
+    with opened_at(there, readonly=True) as connection:
+        version = max(ledger(connection), default=0)
+    for copy in _kept(data_dir, target)[:1]:
+        if (report := verify(copy)).version < version:
+            lost = rows_since(there, copy)
+            return {"version": version, "back_to": report.version, "copy": str(copy), "lost": lost}
+    return {}
+
+
+def _lost(rows: Mapping[str, int]) -> str:
+    return ", ".join(f"{table.replace('_', ' ')}: {count}" for table, count in rows.items()) or "nothing"
 
 
 @contextmanager
@@ -173,20 +304,36 @@ def _verdict(results: list[dict[str, object]]) -> int:
 
 @db.add("check", "-c home", runs=local)
 @constellation_option
-def check(config: Config, output: Output, constellation: str | None) -> ExitCode:
+@click.option("--repair", is_flag=True, help="Rebuild search indexes, and release what nothing uses any longer.")
+def check(config: Config, output: Output, constellation: str | None, repair: bool) -> ExitCode:
     """Check that the files and every memory block can be read. Of a file in use, a copy is checked."""
     found = targets(config, constellation)
     results = []
     with output.progress("Checking", len(found)) as advance:
         for target in found:
-            results.append({"database": target.name, "problems": _problems(target)})
+            found_first = _problems(target)
+            left = _repaired(target) if repair and found_first else found_first
+            gone = [problem for problem in found_first if problem not in left]
+            results.append({"database": target.name, "problems": left, "repaired": gone})
             advance()
     output.data(results)
     for result in results:
         output.say(f"{result['database']}: {'no problems' if not result['problems'] else ''}".rstrip())
         for problem in result["problems"]:
             output.say(f"  {problem}")
+        for problem in result["repaired"]:
+            output.say(f"  Repaired: {problem}")
     return FAILED if any(result["problems"] for result in results) else DONE
+
+
+def _repaired(target: Target) -> list[str]:
+    """Repair a file, and return what is wrong with it then."""
+    try:
+        with DataDirLock.acquire(target.path.parent), opened_at(target.path) as connection:
+            maintenance.repair(connection)
+    except DatabaseError as error:
+        return [*_problems(target), error.message]
+    return _problems(target)
 
 
 def _problems(target: Target) -> list[str]:
@@ -202,7 +349,7 @@ def _problems(target: Target) -> list[str]:
 def _problems_of(target: Target, path: Path) -> list[str]:
     """Return what is wrong with the file of `target`, or a copy of it at `path`."""
     try:
-        with closing(open_connection(path)) as connection, translated():
+        with opened_at(path) as connection:
             problems = maintenance.check(connection)
             is_current = not target.migrations.plan(connection)
             if target.kind == "global" and is_current and not problems:
@@ -242,14 +389,18 @@ def _owner_option(connection: Connection, owner: str) -> str:
         return f"-a {owner}"
 
 
-def _problems_of_copy(target: Target) -> list[str]:
-    """Return what is wrong with a copy, which nothing writes to; it has every damage of the original."""
+def _problems_of_copy(target: Target, *, migrate_at: str | None = None) -> list[str]:
+    """Return what is wrong with a copy, which nothing writes to; it has every damage of the original. With a time, the
+    copy is migrated first.
+    """
     with tempfile.TemporaryDirectory(prefix="pattern-check-") as folder:
         copy = Path(folder) / "copy.db"
         try:
-            with closing(open_connection(target.path, readonly=True)) as connection:
+            with opened_at(target.path, readonly=True) as connection:
                 hot_backup(connection, copy)
-        except (BackupInvalid, StorageFailed) as error:
+            if migrate_at is not None:
+                target.migrations.migrate(copy, backup_to=None, now=migrate_at)
+        except DatabaseError as error:
             return [error.message]
         return _problems_of(target, copy)
 

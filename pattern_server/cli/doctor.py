@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -25,9 +24,9 @@ from pattern_core.ids import SystemClock
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
-from pattern_db.connection import open_connection, open_in_memory
-from pattern_db.errors import DatabaseError, translated
-from pattern_db.files import holder_of
+from pattern_db.connection import open_in_memory, opened_at
+from pattern_db.errors import DatabaseError
+from pattern_db.files import free_bytes, holder_of
 from pattern_db.migrate import migrations_of
 from pattern_server.backups import complaints, folder_of, last_rounds
 from pattern_server.cli.client import Json, RunningServer, ServerUnreachable, connection, running_server
@@ -108,8 +107,7 @@ def _migrations(_config: Config) -> Looked:
 
 
 def _disk(config: Config) -> Looked:
-    folder = config.data_dir.absolute()
-    free = shutil.disk_usage(next(one for one in (folder, *folder.parents) if one.exists())).free
+    free = free_bytes(config.data_dir)
     text = f"{free / 1024**3:.1f} GiB free"
     if free < DISK_BYTES_MIN:
         yield "problem", f"{text}: make room, or writes will be refused soon"
@@ -223,7 +221,7 @@ def _databases(config: Config) -> Looked:
     sound = 0
     for target in found:
         try:
-            with closing(open_connection(target.path, readonly=True)) as opened, translated():
+            with opened_at(target.path, readonly=True) as opened:
                 target.migrations.check(opened)
                 if target.kind == "global":
                     yield from (("problem", f"{target.name}: {problem}") for problem in tampered(opened))
@@ -400,8 +398,7 @@ def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:
             if target.kind == "constellation":
                 with (
                     suppress(DatabaseError),
-                    closing(open_connection(target.path, readonly=True)) as opened,
-                    translated(),
+                    opened_at(target.path, readonly=True) as opened,
                 ):
                     target.migrations.check(opened)
                     yield target.name, condition(opened)

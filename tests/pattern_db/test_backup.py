@@ -115,7 +115,7 @@ def test_a_bad_file_is_never_restored(home: Path, tmp_path: Path, spoil: Callabl
     with pytest.raises(BackupInvalid):
         backup.verify(file)
     with pytest.raises(BackupInvalid):
-        backup.restore(file, home)
+        backup.restore(file, home / "pattern.db")
     assert (home / "pattern.db").read_bytes() == before
     assert [path.name for path in home.iterdir()] == ["pattern.db"]
 
@@ -134,7 +134,7 @@ def test_a_copy_that_the_disk_spoils_is_found_before_anything_is_touched(
 
     monkeypatch.setattr(backup, "open_immutable", spoiled)
     with pytest.raises(BackupInvalid):
-        backup.restore(tmp_path / "b.db", home)
+        backup.restore(tmp_path / "b.db", home / "pattern.db")
     assert (home / "pattern.db").read_bytes() == before
     assert [path.name for path in home.iterdir()] == ["pattern.db"]
 
@@ -149,7 +149,7 @@ def test_restore_brings_the_copy_back_and_keeps_what_it_replaces(home: Path, tmp
     connection.close()
     (home / "pattern.db").write_bytes(main)  # as a killed process leaves it: the newest rows are only in the log
     (home / "pattern.db-wal").write_bytes(log)
-    report = backup.restore(tmp_path / "b.db", home)
+    report = backup.restore(tmp_path / "b.db", home / "pattern.db")
     assert report.rows["messages"] == 300
     with closing(open_connection(home / "pattern.db")) as restored:
         assert backup.content_digest(restored) == digest
@@ -162,15 +162,43 @@ def test_restore_brings_the_copy_back_and_keeps_what_it_replaces(home: Path, tmp
 def test_restore_into_an_empty_folder_and_again(connection: Connection, tmp_path: Path) -> None:
     backup.hot_backup(connection, tmp_path / "b.db")
     for _ in range(2):
-        assert backup.restore(tmp_path / "b.db", tmp_path / "new").rows["messages"] == 300
+        assert backup.restore(tmp_path / "b.db", tmp_path / "new" / "pattern.db").rows["messages"] == 300
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["pattern.db", "pattern.db.replaced"]
+
+
+def test_what_was_replaced_stays_when_a_restore_that_was_killed_is_made_again(home: Path, tmp_path: Path) -> None:
+    file = home / "pattern.db"
+    with closing(open_connection(file)) as connection:
+        backup.hot_backup(connection, tmp_path / "b.db")
+        say(connection, range(300, 310))
+        log, main = (home / "pattern.db-wal").read_bytes(), file.read_bytes()
+    file.unlink()
+    # Killed between the renames of the database and of its log.
+    backup.replaced(file).write_bytes(main)
+    (home / "pattern.db-wal").write_bytes(log)
+    assert backup.restore(tmp_path / "b.db", file).rows["messages"] == 300
+    with closing(open_connection(backup.replaced(file))) as replaced:
+        assert fetch_all(replaced, "SELECT count(*) FROM messages") == [(310,)]
+
+
+def test_rows_that_a_copy_does_not_have_are_counted(home: Path, connection: Connection, tmp_path: Path) -> None:
+    file, copy = home / "pattern.db", tmp_path / "b.db"
+    backup.hot_backup(connection, copy)
+    assert backup.rows_since(file, copy) == {}
+    say(connection, range(300, 310))
+    agents.create(connection, make_agent("ben"))
+    connection.execute("CREATE TABLE later (id INTEGER PRIMARY KEY)")
+    connection.execute("INSERT INTO later VALUES (1)")
+    connection.execute("DELETE FROM messages WHERE position = printf('%019d', 7)")
+    assert backup.rows_since(file, copy) == {"agents": 1, "messages": 10}
+    assert backup.rows_since(copy, copy) == {}
 
 
 def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(RowNotFound):
         backup.verify(tmp_path / "none.db")
     with pytest.raises(RowNotFound):
-        backup.restore(tmp_path / "none.db", tmp_path)
+        backup.restore(tmp_path / "none.db", tmp_path / "pattern.db")
     assert list(tmp_path.iterdir()) == []
 
 

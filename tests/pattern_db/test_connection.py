@@ -17,10 +17,12 @@ from pattern_db.connection import (
     open_connection,
     open_immutable,
     open_in_memory,
+    opened_at,
     require_change,
     transaction,
 )
 from pattern_db.errors import Corrupt, IOFailed, RowNotFound
+from pattern_db.testing.disks import FaultyDisk, Op
 
 
 def pragma(connection: Connection, name: str) -> object:
@@ -176,3 +178,38 @@ def test_a_file_without_room_for_a_second_connection_says_so(tmp_path: Path) -> 
     connection.execute("PRAGMA locking_mode = exclusive").fetchall()  # as on a full disk
     assert is_alone(connection)
     connection.close()
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+def test_a_reader_leaves_the_files_as_they_were(tmp_path: Path, was_killed: bool) -> None:
+    path = tmp_path / "a.db"
+    writer = open_connection(path, create=True)
+    writer.execute("CREATE TABLE t (x)")
+    if was_killed:
+        writer.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    writer.close()
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("a.db*") if not file.name.endswith("-shm")}
+    assert ("a.db-wal" in before) == was_killed
+    with closing(open_connection(path, readonly=True)) as reader:
+        assert fetch_all(reader, "SELECT count(*) FROM t") == [(0,)]
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    assert (tmp_path / "a.db-wal").exists() == was_killed
+
+
+def test_a_file_whose_log_cannot_be_written_into_it_is_a_failure_of_the_disk(tmp_path: Path) -> None:
+    disk = FaultyDisk(is_default=True)
+    with pytest.raises(RowNotFound), opened_at(tmp_path / "none.db"):
+        pass
+    open_connection(tmp_path / "a.db", create=True).close()
+    try:
+        with opened_at(tmp_path / "a.db") as connection:
+            connection.execute("CREATE TABLE t (x)")
+        with pytest.raises(Corrupt), opened_at(tmp_path / "a.db", readonly=True) as connection:
+            assert fetch_all(connection, "SELECT count(*) FROM t") == [(0,)]
+            raise apsw.CorruptError
+        with pytest.raises(IOFailed), opened_at(tmp_path / "a.db") as connection:
+            connection.execute("INSERT INTO t VALUES (1)")
+            disk.fail(Op.WRITE)
+        assert disk.failed[Op.WRITE] == 1
+    finally:
+        disk.unregister()

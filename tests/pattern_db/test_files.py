@@ -125,6 +125,37 @@ def test_nothing_is_left_of_what_failed(tmp_path: Path) -> None:
     assert target.read_bytes() == b"before"
 
 
+def test_what_a_killed_process_left_is_deleted_and_what_is_being_written_is_not(tmp_path: Path) -> None:
+    others = tmp_path / ".profile.1.new"
+    others.write_bytes(b"somebody's")
+    with files.temporary(tmp_path / "a") as first:
+        first.write_bytes(b"half")
+        left = [first, first.with_name(first.name + "-journal")]
+    for path in left:
+        path.write_bytes(b"half")
+    with files.temporary(tmp_path / "b") as second:
+        second.write_bytes(b"half")
+        with files.temporary(tmp_path / "c") as third:
+            third.write_bytes(b"half")
+            assert sorted(tmp_path.iterdir()) == sorted([others, second, third])
+    assert list(tmp_path.iterdir()) == [others]
+
+
+def test_free_space_is_that_of_the_disk(tmp_path: Path) -> None:
+    there, later = files.free_bytes(tmp_path), files.free_bytes(tmp_path / "not" / "yet")
+    assert min(there, later) > 0
+    assert max(there, later) < 2 * min(there, later)
+
+
+def test_a_folder_is_empty_before_and_gone_afterwards(tmp_path: Path) -> None:
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    with pytest.raises(OSError, match="disk"), files.emptied(tmp_path / "here") as folder:
+        assert not folder.exists()
+        (folder / "more").mkdir(parents=True)
+        raise OSError("disk")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_syncing_what_is_missing_is_an_error(tmp_path: Path) -> None:
     files.sync(tmp_path)
     with pytest.raises(FileNotFoundError):

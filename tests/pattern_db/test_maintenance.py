@@ -59,9 +59,45 @@ def test_damage_of_what_is_derived_is_found_and_repaired(db: Connection, global_
     assert "message_fts" in problems[0]
     assert "memory_embeddings cannot be read" in " ".join(problems)
     assert "message_embeddings lacks 2 vectors and has 1 too many" in " ".join(problems)
-    maintenance.vacuum(db)
+    maintenance.repair(db)
     assert maintenance.check(db) == []
     assert len(fetch_all(db, "SELECT rowid FROM message_fts('something')")) == 2
+
+
+TURN = (
+    "INSERT INTO turn (id, agent_id, sender, status, seed, created_at, ended_at)"
+    " VALUES ('turn_' || ?1, 'agt_ada', 'user:ann', ?2, 1, ?3, iif(?2 = 'running', NULL, ?3))"
+)
+EVENT = "INSERT INTO event (turn, name, data, created_at) VALUES (?1, ?2, '{}', ?3)"
+EFFECT = (
+    "INSERT INTO effect (turn, step, call, call_id, tool, args, args_hash, class, idempotency_key, status)"
+    " VALUES (?1, 1, 0, 'c', 'note', '{}', x'', 'local', 'k' || ?1, ?2)"
+)
+RESERVATION = (
+    "INSERT INTO reservation (turn, step, attempt, purpose, no, agent_id, provider, model, tokens, prompt_tokens)"
+    " VALUES (?1, 1, 1, 'step', 0, 'agt_ada', 'p', 'm', 1, 1)"
+)
+
+
+def test_a_journal_that_no_moment_may_have_is_found(db: Connection) -> None:
+    for key, status in ((1, "running"), (2, "completed"), (3, "failed")):
+        db.execute(TURN, (key, status, NOW))
+        db.execute(EFFECT, (key, "started" if key == 1 else "done"))
+        db.execute(EVENT, (key, f"turn.{status}", NOW))
+    db.execute(RESERVATION, (1,))
+    assert maintenance.check(db) == [], "a turn may be under way"
+    db.execute(EVENT, (2, "turn.completed", NOW))
+    db.execute("UPDATE effect SET status = 'planned' WHERE turn = 3")
+    for key in (2, 3):
+        db.execute(RESERVATION, (key,))
+    assert maintenance.check(db) == [
+        "the journal has turns that ended more than once: 1",
+        "the journal has calls without a result in turns that ended: 1",
+        "the journal has reservations of turns that do not run; `pattern db check --repair` releases them: 2",
+    ]
+    maintenance.repair(db)
+    assert fetch_all(db, "SELECT turn FROM reservation") == [(1,)]
+    assert len(maintenance.check(db)) == 2
 
 
 def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path) -> None:

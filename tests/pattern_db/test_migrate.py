@@ -21,7 +21,7 @@ from pattern_db.errors import (
 )
 from pattern_db.files import shipped
 from pattern_db.journal import events, steps
-from pattern_db.migrate import Kind, Migrations, ledger, migrations_of, require_ledger
+from pattern_db.migrate import Estimate, Kind, Migrations, ledger, migrations_of, require_ledger
 from pattern_db.tables import agents, embedding_indexes, meta, prompts, timers
 from pattern_db.tables.timers import TimerRow
 from tests.pattern_db.conftest import make_index
@@ -169,6 +169,30 @@ def test_what_a_killed_process_left_in_the_log_is_kept(place: Folder) -> None:
     newer.migrate(place.database, backup_to=place.backup, now=NOW)
     assert place.rows("SELECT count(*) FROM things") == [(2,)]
     assert backup.verify(place.backup).rows["things"] == 2
+
+
+def test_what_migrating_takes_grows_with_the_files() -> None:
+    takes = Estimate.of([10_000_000, 1_000_000])
+    assert (takes.files, takes.size, takes.needed) == (2, 11_000_000, 31_000_000)
+    assert 1 < takes.seconds < 60
+    assert Estimate.of([]) == Estimate(files=0, size=0, needed=0, seconds=0)
+
+
+def test_an_earlier_copy_is_used_again_if_it_is_equal(place: Folder) -> None:
+    place.make(place.write(FIRST))
+    earlier, before = place.backup, place.database.read_bytes()
+    newer = place.write(FIRST, MORE)
+    newer.migrate(place.database, backup_to=earlier, now=NOW)
+    new = earlier.with_name("new.db")
+    place.database.write_bytes(before)
+    assert newer.migrate(place.database, backup_to=new, earlier=earlier, now=NOW).backup == earlier
+    place.database.write_bytes(before)
+    with closing(open_connection(place.database)) as connection:
+        connection.execute("INSERT INTO things (name) VALUES ('later')")
+    assert newer.migrate(place.database, backup_to=new, earlier=earlier, now=NOW).backup == new
+    place.database.write_bytes(before)
+    earlier.write_bytes(b"damaged")
+    assert newer.migrate(place.database, backup_to=new.with_name("3.db"), earlier=earlier, now=NOW).after == 2
 
 
 def test_no_backup_no_migration(place: Folder) -> None:

@@ -25,6 +25,7 @@ from pattern_server.backups import (
     kept,
     kept_copies,
     last_rounds,
+    newest_copies,
     to_keep,
     verified,
 )
@@ -271,3 +272,19 @@ def test_a_file_in_use_is_not_a_copy(tmp_path: Path) -> None:
     path.with_name("pattern.db-wal").touch()
     with pytest.raises(BackupInvalid, match="may have it open"):
         verified(path)
+
+
+def test_the_newest_copy_of_each_is_used(tmp_path: Path) -> None:
+    manifest = (
+        '{"id": "con_1", "file": "%s.db", "name": "a", "created_at": "", "schema_version": 1, "size": 1, "sha256": "",'
+        ' "rows": {}, "source": null}'
+    )
+    (tmp_path / "con_1").mkdir()
+    for name in ("2026", "2025"):
+        (tmp_path / "con_1" / f"{name}.db").touch()
+        (tmp_path / "con_1" / f"{name}.json").write_text(manifest % name)
+    for name in ("global.db", "a.con_1.db", "b.b.con_2.db", "con_2.before-migration.2026.db"):
+        (tmp_path / name).touch()
+    found = newest_copies(tmp_path)
+    assert (found["global"], found["con_1"]) == (tmp_path / "global.db", tmp_path / "con_1" / "2026.db")
+    assert found["con_2"] == tmp_path / "b.b.con_2.db"

@@ -41,6 +41,21 @@ async def test_of_two_who_make_the_same_name_one_wins(place: Place) -> None:
     assert len(list((place.parts.state.config.data_dir / "constellations").iterdir())) == 1
 
 
+async def test_a_start_deletes_what_a_killed_process_was_creating_and_nothing_else(tmp_path: Path) -> None:
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
+        constellations = place.parts.state.constellations
+        made = await constellations.create(await principal(place), "home")
+        await constellations.files.create("con_killed")
+        mark = tmp_path / "data" / "constellations" / f".creating-{made.id}"
+        assert not mark.exists()
+        mark.touch()  # as if it had been killed after it was registered
+        (tmp_path / "data" / "constellations" / "con_of_somebody").mkdir()
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
+        there = sorted(path.name for path in (tmp_path / "data" / "constellations").iterdir())
+        assert there == sorted([made.id, "con_of_somebody"])
+        assert (await place.admin.get("/constellations/home")).status_code == 200
+
+
 async def test_vacuum_while_it_rests(home: Place, scripted: ScriptedProvider) -> None:
     asked, gate = trio.Event(), trio.Event()
 

@@ -106,6 +106,19 @@ async def test_removing_leaves_nothing(files: ConstellationFiles) -> None:
     await files.remove("con_1")
 
 
+async def test_what_was_never_kept_is_known_after_a_crash(files: ConstellationFiles) -> None:
+    assert files.interrupted() == []
+    for name in ("con_1", "con_2"):
+        await files.create(name)
+    files.keep("con_1")
+    assert files.interrupted() == ["con_2"]
+    files.folder("con_1").rename(files.folder("con_1").with_name(".removed-con_1"))  # killed while it was deleted
+    assert sorted(files.interrupted()) == ["con_1", "con_2"]
+    for name in ("con_1", "con_2"):
+        await files.remove(name)
+    assert (files.interrupted(), list(files.folder("con_1").parent.iterdir())) == ([], [])
+
+
 async def test_who_has_work_left_is_known(files: ConstellationFiles) -> None:
     for name in ("con_1", "con_2", "con_3"):
         await files.create(name)

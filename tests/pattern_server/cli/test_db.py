@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from pattern_db import template
-from pattern_db.connection import open_connection
+from pattern_db import maintenance, template
+from pattern_db.connection import Connection, open_connection
+from pattern_db.errors import DiskFull
 from pattern_db.files import DataDirLock, sha256_of
 from pattern_db.migrate import Migrations, migrations_of
 from pattern_db.tables import meta
 from pattern_server.cli.backup import CopyDamaged, _take
+from pattern_server.cli.db import _check_space
+from pattern_server.cli.output import Output
 from tests.pattern_server.cli.conftest import Pattern
 
 NOW = "2026-11-21T22:24:40.123Z"
@@ -80,6 +83,169 @@ def test_a_migration_that_fails_leaves_the_file_and_names_the_copy(
     assert str(copy) in ran.err
 
 
+def outdate(file: Path, *, version: int = migrations_of("constellation").newest - 1) -> None:
+    """Make the file anew, as an older release would have, with an agent and a message."""
+    for path in file.parent.glob("pattern.db*"):
+        path.unlink()
+    template.create(file, migrations_of("constellation").up_to(version), now=NOW)
+    with closing(open_connection(file)) as connection:
+        connection.execute(
+            "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools,"
+            " created_at, updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
+            (NOW,),
+        )
+        say(connection, 1)
+
+
+def say(connection: Connection, number: int) -> None:
+    connection.execute(
+        "INSERT INTO messages (id, agent_id, position, role, content, created_at)"
+        " VALUES ('msg_' || ?1, 'agt_ada', printf('%019d', ?1), 'user', 'tea', ?2)",
+        (number, NOW),
+    )
+
+
+def path_of(pattern: Pattern, name: str) -> Path:
+    return Path(pattern("db", "status", "-c", name, "--json").json[0]["path"])
+
+
+def test_one_file_that_cannot_be_migrated_leaves_the_others(home: Pattern, data_dir: Path) -> None:
+    for name in ("broken", "odd", "last"):
+        assert home("constellation", "create", name).code == 0
+    for name in ("broken", "odd", "last", "home"):
+        outdate(path_of(home, name))
+    path_of(home, "broken").write_bytes(b"no database" * 1000)
+    with closing(open_connection(path_of(home, "odd"))) as connection:
+        connection.execute("UPDATE schema_migrations SET sha256 = 'x' WHERE version = 1")
+    plan = home("db", "migrate", "--dry-run", "--json")
+    assert (plan.code, [row["database"] for row in plan.json]) == (1, ["home", "last"])
+    ran = home("db", "migrate", "--json")
+    assert {row["database"]: row["outcome"] for row in ran.json} == {
+        "broken": "failed",
+        "odd": "failed",
+        "last": "done",
+        "home": "done",
+    }
+    assert (ran.code, "Failed: broken" in ran.err, "Failed: odd" in ran.err) == (1, True, True)
+    assert "no other database" in home("db", "migrate").out.lower()
+
+
+def test_the_copy_of_a_run_that_did_not_end_is_used_again(home: Pattern, data_dir: Path, outdated: Path) -> None:
+    """Unless the file has changed since."""
+    before = outdated.read_bytes()
+    assert home("db", "migrate").code == 0
+    (copy,) = (data_dir / "backups").iterdir()
+    outdated.write_bytes(before)  # as if it had been killed behind the copy
+    assert home("db", "migrate", "--json").json[0]["backup"] == str(copy)
+    assert [*(data_dir / "backups").iterdir()] == [copy]
+    outdate(outdated)
+    assert home("db", "migrate", "--json").json[0]["backup"] != str(copy)
+    copy.write_bytes(b"damaged")
+    outdate(outdated)
+    assert home("db", "migrate").code == 0
+
+
+def test_a_migration_says_before_what_it_takes(home: Pattern, outdated: Path) -> None:
+    said = home("db", "migrate", "--dry-run").err
+    assert "To migrate: 1 file of " in said and " s. Needs " in said, said
+    too_large = maintenance.Status(
+        version=1, newest=2, pending=("0002_a.sql",), file_bytes=1 << 60, free_bytes=0, wal_bytes=0, rows={}
+    )
+    with pytest.raises(DiskFull, match="Free some space, or migrate one constellation at a time"):
+        _check_space(outdated.parent, [too_large], Output())
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_sample_is_tried_first(home: Pattern, data_dir: Path, outdated: Path, is_sound: bool) -> None:
+    outdate(outdated)
+    if not is_sound:
+        with closing(open_connection(outdated)) as connection:
+            connection.execute("PRAGMA foreign_keys = 0").fetchall()
+            connection.execute("DELETE FROM agents")
+    assert home("constellation", "create", "small").code == 0
+    outdate(path_of(home, "small"))
+    with closing(open_connection(path_of(home, "small"))) as connection:
+        connection.execute("VACUUM").fetchall()
+    ran = home("db", "migrate", "--sample", "1")
+    assert ran.code == (0 if is_sound else 1), ran.err
+    assert ("home: no problems" in ran.out, "small: no problems" in ran.out) == (is_sound, False)
+    assert ("nothing was migrated" in ran.err) == (not is_sound)
+    assert (data_dir / "backups").exists() == is_sound
+
+
+def test_an_upgrade_is_tried_on_copies(home: Pattern, data_dir: Path) -> None:
+    assert home("constellation", "create", "other").code == 0
+    (file, other) = (path_of(home, name) for name in ("home", "other"))
+    outdate(file, version=30)
+    with closing(open_connection(other)) as connection:  # a process was killed: its last rows are in the log
+        connection.execute("CREATE TABLE agent_note (id TEXT PRIMARY KEY) STRICT")
+        left = {path: path.read_bytes() for path in (other, other.with_name("pattern.db-wal"))}
+    for path, content in left.items():
+        path.write_bytes(content)
+    before = {path: path.read_bytes() for path in sorted(data_dir.rglob("*.db*")) if path.suffix != ".db-shm"}
+    assert len(before) == 4
+    checked = home("upgrade", "check", "--json")
+    assert checked.code == 0, checked.err
+    assert [(row["database"], row["problems"]) for row in checked.json] == [
+        *(("(global)", []), ("home", []), ("other", [])),
+    ]
+    assert {path: path.read_bytes() for path in before} == before
+    assert sorted(path for path in data_dir.rglob("*.db*") if path.suffix != ".db-shm") == sorted(before)
+
+
+def test_what_an_upgrade_would_break_is_named(home: Pattern, outdated: Path) -> None:
+    with closing(open_connection(outdated)) as connection:
+        newest = migrations_of("constellation").all[-1].sql
+        made = re.findall(r"CREATE TABLE (\w+)|ALTER TABLE (\w+) ADD COLUMN (\w+)", newest)[-1]
+        connection.execute(f"CREATE TABLE {made[0]} (id)" if made[0] else f"ALTER TABLE {made[1]} ADD {made[2]} TEXT")
+    checked = home("upgrade", "check")
+    assert (checked.code, "1 of 2 files work" in checked.out) == (1, True)
+    assert migrations_of("constellation").all[-1].file in checked.out
+    assert home("upgrade", "check", "--sample", "1").code == 1, "the largest file is in a sample of one"
+
+
+def test_a_migration_is_undone(home: Pattern, data_dir: Path) -> None:
+    file, newest = path_of(home, "home"), migrations_of("constellation").newest
+    nothing = home("db", "rollback", "--yes")
+    assert (nothing.code, nothing.out) == (0, "No database has a copy of an older version.\n")
+    outdate(file, version=30)
+    assert home("db", "migrate").code == 0
+    with closing(open_connection(file)) as connection:
+        for number in (2, 3):
+            say(connection, number)
+    before = file.read_bytes()
+    plan = home("db", "rollback", "--dry-run", "--json").json
+    assert [(row["database"], row["version"], row["back_to"], row["lost"]) for row in plan] == [
+        ("home", newest, 30, {"messages": 2})
+    ]
+    assert "messages: 2" in home("db", "rollback", "home", "--dry-run").out
+    refused = home("db", "rollback")
+    assert (refused.code, "add --yes" in refused.err, file.read_bytes() == before) == (2, True, True)
+    with DataDirLock.acquire(data_dir):
+        assert home("db", "rollback", "--yes").code == 1
+    done = home("db", "rollback", "home", "--yes")
+    assert done.code == 0, done.err
+    assert "home: version 30 again" in done.out
+    assert home("db", "status", "-c", "home", "--json").json[0]["version"] == 30
+    with closing(open_connection(file.with_name("pattern.db.replaced"))) as newer:
+        assert newer.execute("SELECT count(*) FROM messages").get == 3
+    assert home("db", "rollback", "--yes").out == "No database has a copy of an older version.\n"
+    assert home("db", "migrate").code == 0
+    assert home("db", "rollback", "nothing", "--yes").code == 1
+
+
+def test_what_cannot_be_put_back_is_named_and_the_rest_is(home: Pattern, data_dir: Path) -> None:
+    assert home("constellation", "create", "other").code == 0
+    for name in ("home", "other"):
+        outdate(path_of(home, name))
+    assert home("db", "migrate").code == 0
+    (copy,) = (data_dir / "backups").glob(f"{path_of(home, 'home').parent.name}.*")
+    copy.write_bytes(b"damaged" * 1000)
+    done = home("db", "rollback", "--yes")
+    assert (done.code, "Failed: home" in done.err, "other: version" in done.out) == (1, True, True)
+    assert home("db", "status", "-c", "home", "--json").json[0]["state"] == "up to date"
+
+
 def test_what_is_in_use_is_left_out(home: Pattern, outdated: Path) -> None:
     with DataDirLock.acquire(outdated.parent):
         migrating = home("db", "migrate")
@@ -105,6 +271,20 @@ def test_checking_finds_damage(home: Pattern, data_dir: Path) -> None:
     assert [bool(one["problems"]) for one in damaged.json] == [False, True]
     with DataDirLock.acquire(folder):
         assert home("db", "check").code == 1
+
+
+def test_what_is_derived_is_repaired(home: Pattern, data_dir: Path) -> None:
+    file = path_of(home, "home")
+    with closing(open_connection(file)) as connection:
+        connection.execute("INSERT INTO task_fts(rowid, content) VALUES (9, 'nothing has these words')")
+    checked = home("db", "check")
+    assert (checked.code, "db check --repair" in checked.out) == (1, True), checked.out
+    with DataDirLock.acquire(file.parent):
+        assert home("db", "check", "--repair").code == 1
+    repaired = home("db", "check", "--repair", "--json")
+    assert repaired.code == 0, repaired.out
+    assert [len(one["repaired"]) for one in repaired.json] == [0, 1]
+    assert "Repaired" not in home("db", "check", "--repair").out
 
 
 def test_a_damaged_block_is_found_and_brought_back(home: Pattern, data_dir: Path) -> None:

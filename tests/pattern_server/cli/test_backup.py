@@ -1,0 +1,90 @@
+"""A whole data directory: copied, and restored to another place."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pattern_db.backup import content_digest
+from pattern_db.connection import open_immutable
+from tests.pattern_server.cli.conftest import Pattern
+
+
+@pytest.fixture
+def copies(home: Pattern, tmp_path: Path) -> Path:
+    """The folder of the copies of two constellations, and of users and tokens."""
+    assert home("constellation", "create", "other").code == 0
+    made = home("backup", "--all", "-o", str(tmp_path / "copies"))
+    assert made.code == 0, made.err
+    return tmp_path / "copies"
+
+
+def digest(path: Path) -> str:
+    with closing(open_immutable(path)) as connection:
+        return content_digest(connection)
+
+
+def test_everything_is_restored_row_by_row(home: Pattern, copies: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    line = ("restore", "--all", str(copies), "--to", str(new), "--json")
+    plan = home(*line, "--dry-run")
+    assert (plan.code, [row["database"] for row in plan.json]) == (0, ["(global)", "home", "other"])
+    assert not new.exists() and "Nothing was restored" in plan.err
+    done = home(*line)
+    assert (done.code, done.json) == (0, plan.json), done.err
+    assert new.stat().st_mode & 0o777 == 0o700
+    assert {digest(path) for path in new.rglob("*.db")} == {digest(path) for path in copies.iterdir()}
+    assert not [path for path in tmp_path.iterdir() if "restoring" in path.name]
+    assert [row["name"] for row in home("agent", "list", "-c", "home", "--json", "--data-dir", str(new)).json] == [
+        "ada"
+    ]
+    refused = home(*line)
+    assert (refused.code, "is not empty" in refused.err) == (1, True)
+
+
+def _lose(copies: Path) -> None:
+    next(copies.glob("home.*")).unlink()
+
+
+def _damage(copies: Path) -> None:
+    next(copies.glob("home.*")).write_bytes(b"damaged" * 1000)
+
+
+def _swap(copies: Path) -> None:
+    shutil.copy(next(copies.glob("other.*")), next(copies.glob("home.*")))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"), [(_lose, "no copy of it"), (_damage, "cannot be read"), (_swap, "of another constellation")]
+)
+def test_what_cannot_be_restored_is_named(
+    home: Pattern, copies: Path, tmp_path: Path, spoil: Callable[[Path], None], words: str
+) -> None:
+    spoil(copies)
+    (new := tmp_path / "new").mkdir()
+    line = ("restore", "--all", str(copies), "--to", str(new))
+    refused = home(*line)
+    assert (refused.code, words in refused.err, "1 of 3 databases cannot be restored" in refused.err) == (
+        2,
+        True,
+        False,
+    )
+    assert [*new.iterdir()] == []
+    assert home(*line, "--dry-run").code == 3
+    done = home(*line, "--yes")
+    assert (done.code, "Restored to" in done.err) == (3, True), done.err
+    assert len([*new.rglob("*.db")]) == 2
+
+
+def test_without_the_registry_nothing_is_restored(home: Pattern, copies: Path, tmp_path: Path) -> None:
+    for content in (b"damaged" * 1000, None):
+        (copies / "global.db").write_bytes(content) if content else (copies / "global.db").unlink()
+        assert home("restore", "--all", str(copies), "--to", str(tmp_path / "new")).code == 1
+    assert not (tmp_path / "new").exists()
+    assert home("restore", "--all", str(copies)).code == 2
+    assert home("restore", "--all", str(copies), "--to", str(tmp_path / "new"), "--as", "x").code == 2
+    assert home("restore").code == 2
