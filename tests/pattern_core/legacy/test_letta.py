@@ -429,3 +429,9 @@ def test_one_agent_alone_and_what_is_left_out(tmp_path: Path) -> None:
     assert [one["name"] for one in theirs["agents"]] == ["ada"]
     assert [one["type"] for one in theirs["agents"][0]["tool_rules"]] == ["requires_approval"]
     assert manifest.cut == {"archival_entries": 1, "tool_rules.cooldown": 1, "memory_block_history": 2}
+
+
+def test_the_order_of_the_file_counts_where_times_do_not_rise(tmp_path: Path) -> None:
+    talk = [said(9, "user", "one"), said(3, "user", "two"), said(4, "user", "three", created_at=None)]
+    made = Made(tmp_path, {"agents": [agent("a", messages=talk)]})
+    assert made.rows("SELECT content FROM messages ORDER BY position") == [("one",), ("two",), ("three",)]
