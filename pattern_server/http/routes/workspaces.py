@@ -104,5 +104,5 @@ async def merge(workspace: str, body: WorkspaceMergeRequest, home: ToWrite) -> W
 async def context(
     home: ToRead, workspace: Annotated[str, Query(description="A workspace: id, name or a folder.")]
 ) -> object:
-    """Show what is remembered of a workspace as the block `<delta_memory>`, for a program's prompt; empty for none."""
+    """Show what is remembered of a workspace as a block for a program's prompt; one without rows for no workspace."""
     return {"text": await memory_of(home.constellation, workspace)}
