@@ -293,11 +293,9 @@ class Constellation:
     @property
     def is_idle(self) -> bool:
         """Whether no agent works, nothing is delivered and no command runs; one that stays idle may be parked."""
-        shell = self._toolbox.shell
-        others = self.outbox, self.webhooks, self.overview
-        if not (self._actors.is_idle and all(one.is_idle for one in others)):
-            return False
-        return shell is None or shell.running == 0
+        shell, others = self._toolbox.shell, (self.outbox, self.webhooks, self.overview)
+        is_at_rest = self._actors.is_idle and all(one.is_idle for one in others)
+        return is_at_rest and (shell is None or shell.running == 0)
 
     @property
     def pending_approvals(self) -> int:
