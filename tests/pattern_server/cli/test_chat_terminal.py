@@ -182,6 +182,9 @@ async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phas
         "approval": "[l]ater:",
     }[phase]
     async with place_of(alone, [scripts[phase]], **fields) as place, chatting(place) as tty:
+        if phase == "tool":  # else the turn goes without its tools if a busy machine takes long to start them
+            started = await place.admin.post("/constellations/home/mcp/x/test")
+            assert started.json()["state"] == "ready", started.text
         await tty.type("Begin." + ENTER)
         await tty.until(waits)
         await tty.type("a draft" if phase == "thinking" else "")
