@@ -1,7 +1,7 @@
-"""One-shot child processes: work on bytes that may be malicious, in a process that can be killed.
+"""One-shot child processes: work on bytes that may be malicious, and commands of the operator.
 
 The work is a function of ours from bytes to bytes, called in the child (`child.py`). Input that exhausts memory or
-time, crashes a parser or aborts a library ends only that process. The child leads its own session: everything that it
+time, crashes a parser or aborts a library ends only that process. A child leads its own session: everything that it
 starts is killed with it, when it ends, at the time-out and when the caller is cancelled.
 """
 
@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,7 +32,7 @@ raises a `PatternError`, the input is refused.
 
 
 class ChildFailed(Exception):
-    """The work did not finish. `reason` says how it ended, as in "the child {reason}"; `output` came before."""
+    """The child did not do its work. `reason` says how it ended, as in "the child {reason}"; `output` came before."""
 
     def __init__(self, reason: str, output: bytes = b"") -> None:
         super().__init__(reason)
@@ -64,10 +64,25 @@ async def run_child(work: Work, data: bytes, *arguments: str, timeout_s: float, 
     """
     bounds = [str(memory_bytes), str(cpu_s)]
     command = [sys.executable, "-m", _PROGRAM, *bounds, work.__module__, work.__qualname__, *arguments]
+    return await _run(command, data, timeout_s, is_ours=True)
+
+
+async def run_command(command: Sequence[str], timeout_s: float) -> None:
+    """Run a program of the operator's, found by `PATH`. Nothing that it prints is kept but the end of its errors.
+
+    Raises:
+        ChildFailed: its exit code was not 0, it could not be started, or ran too long.
+    """
+    await _run(command, b"", timeout_s, is_ours=False)
+
+
+async def _run(command: Sequence[str], data: bytes, timeout_s: float, *, is_ours: bool) -> bytes:
+    """Run a command; of one that `is_ours`, keep the output and know what a refusal is."""
     pipe = subprocess.PIPE
+    cwd, take = (_ROOT, _gather) if is_ours else (None, _keep_end)
     try:
         process = await trio.lowlevel.open_process(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=_ROOT, start_new_session=True
+            command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, start_new_session=True
         )
     except OSError as error:
         raise ChildFailed(f"could not be started: {error}") from error
@@ -77,8 +92,8 @@ async def run_child(work: Work, data: bytes, *arguments: str, timeout_s: float, 
         with trio.move_on_after(timeout_s) as deadline:
             async with process.stdin, process.stdout, process.stderr, trio.open_nursery() as nursery:
                 nursery.start_soon(_feed, process.stdin, data)
-                nursery.start_soon(_gather, process.stdout, output, nursery.cancel_scope)
-                nursery.start_soon(_keep_end, process.stderr, errors)
+                nursery.start_soon(take, process.stdout, output, nursery.cancel_scope)
+                nursery.start_soon(_keep_end, process.stderr, errors, nursery.cancel_scope)
                 await process.wait()
                 _kill(process)  # processes that it started hold its pipes open
     finally:
@@ -90,7 +105,7 @@ async def run_child(work: Work, data: bytes, *arguments: str, timeout_s: float, 
     if deadline.cancelled_caught:
         raise ChildFailed(f"did not finish within {timeout_s:g} s", bytes(output))
     said = errors.decode(errors="replace")
-    if process.returncode == REFUSED:
+    if is_ours and process.returncode == REFUSED:
         raise ChildRefused(said)
     if process.returncode:
         raise ChildFailed(_death(process.returncode, said), bytes(output))
@@ -110,10 +125,10 @@ async def _gather(stream: ReceiveStream, output: bytearray, scope: trio.CancelSc
             scope.cancel()
 
 
-async def _keep_end(stream: ReceiveStream, errors: bytearray) -> None:
+async def _keep_end(stream: ReceiveStream, kept: bytearray, _scope: trio.CancelScope) -> None:
     async for piece in stream:
-        errors += piece
-        del errors[:-ERRORS_BYTES_MAX]
+        kept += piece
+        del kept[:-ERRORS_BYTES_MAX]
 
 
 def _kill(process: trio.Process) -> None:

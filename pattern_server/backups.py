@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from pattern_core.children import ChildFailed, run_command
 from pattern_core.errors import Conflict, NotFound, PatternError
 from pattern_core.ids import Clock, now_text
 from pattern_core.timers import sleep_until
@@ -202,13 +203,10 @@ class Backups:
             Conflict: it failed or ran too long.
         """
         words = [*self._config.command, str((self.folder / made.id / made.file).absolute())]
-        with trio.move_on_after(COMMAND_TIMEOUT_S):
-            done = await trio.run_process(words, check=False, capture_stdout=True, capture_stderr=True)
-            if done.returncode:
-                said = done.stderr.decode(errors="replace").strip()[-300:]
-                raise Conflict(f"the command after a copy ended with {done.returncode}: {said}")
-            return
-        raise Conflict(f"the command after a copy did not end within {COMMAND_TIMEOUT_S:.0f} s")
+        try:
+            await run_command(words, COMMAND_TIMEOUT_S)
+        except ChildFailed as error:
+            raise Conflict(f"the command after a copy {error.reason}") from error
 
     def _next_drill(self, ids: Collection[str]) -> str:
         later = sorted(each for each in ids if each > self.rounds.drilled_id)

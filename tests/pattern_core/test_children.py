@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 import trio
 
 from pattern_core import child, children
-from pattern_core.children import ChildFailed, ChildRefused, isolated, run_child
+from pattern_core.children import ChildFailed, ChildRefused, isolated, run_child, run_command
 from pattern_core.errors import InvalidInput
 from pattern_core.patterns import PATTERN_CHARS_MAX, first_match, matching_lines
 from pattern_core.process_tree import code_of, descendants, lead_session, prctl, process_stats
@@ -139,6 +140,32 @@ async def test_what_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(ChildFailed, match="could not be started"):
         await run(echo, b"")
+
+
+async def test_of_a_command_the_end_of_its_errors_is_kept_whatever_it_prints() -> None:
+    talk = "[out.write('x' * 2**20) for out in (sys.stdout, sys.stderr) for _ in range(100)]; exit('\\nfull')"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ChildFailed, match="ended with exit code 1: full") as failed:
+            await run_command([sys.executable, "-c", f"import sys; {talk}"], 120.0)
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
+    assert len(failed.value.output) <= children.ERRORS_BYTES_MAX
+    with pytest.raises(ChildFailed, match=r"exit code 3$"):  # ours alone say by it that they refuse
+        await run_command(["sh", "-c", "exit 3"], 60.0)
+
+
+async def test_a_command_ends_with_all_that_it_started_and_in_time(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    with trio.fail_after(60):
+        for ending, seconds in (("", 50.0), ("; wait", 1.0)):
+            note.unlink(missing_ok=True)
+            with pytest.raises(ChildFailed, match="within 1 s") if ending else nullcontext():
+                await run_command(["sh", "-c", f'sleep 600 & echo $! > "$0"{ending}', str(note)], seconds)
+            while note.exists() and is_running(int(note.read_text())):
+                await trio.sleep(0.01)
+        await run_command(["cat"], 50.0)  # there is nothing to read
 
 
 def is_running(pid: int) -> bool:

@@ -182,7 +182,7 @@ async def test_a_trial_opens_the_documents(tmp_path: Path) -> None:
     ("command", "failure"),
     [
         ((sys.executable, "-c", "import sys; open(sys.argv[1])"), ""),
-        ((sys.executable, "-c", "exit('no disk')"), "the command after a copy ended with 1: no disk"),
+        ((sys.executable, "-c", "exit('no disk')"), "the command after a copy ended with exit code 1: no disk"),
         (("/nowhere/rclone",), "/nowhere/rclone"),
     ],
 )
