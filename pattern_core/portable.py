@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -24,7 +23,7 @@ from pattern_core.legacy.letta import is_letta, read_letta, root_of
 from pattern_core.legacy.letta_writer import LettaWriter
 from pattern_core.legacy.writer import OldWriter
 from pattern_db import portable
-from pattern_db.connection import Connection, Value, open_connection
+from pattern_db.connection import Connection, Value, opened_at
 from pattern_db.migrate import migrations_of
 from pattern_db.portable import Cut, Rows
 from pattern_db.tables import imports
@@ -83,7 +82,7 @@ def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str, version: i
         DocumentDamaged: a memory document cannot be read for version 3.
         StorageFailed: the disk is full or failed.
     """
-    with closing(open_connection(copy)) as connection:
+    with opened_at(copy) as connection:
         owners, name = None, id_or_name
         if kind != "constellation":
             own_id, name = portable.find(connection, kind, id_or_name)

@@ -7,7 +7,7 @@ A copy is one self-contained file in rollback-journal mode: it has no files next
 from __future__ import annotations
 
 import hashlib
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def cut_loose(path: Path) -> None:
     Raises:
         StorageFailed: the disk is full or failed.
     """
-    with closing(open_connection(path)) as connection, translated(), connection:
+    with opened_at(path) as connection, connection:
         for table in ("webhook", "outbox", "consent_grant"):
             connection.execute(f"DELETE FROM {table}")
 

@@ -63,13 +63,13 @@ def open_connection(path: Path, *, readonly: bool = False, create: bool = False,
 
 
 @contextmanager
-def opened_at(path: Path, *, readonly: bool = False) -> Iterator[Connection]:
+def opened_at(path: Path, *, readonly: bool = False, create: bool = False) -> Iterator[Connection]:
     """Yield a connection as `open_connection`, closed at the end of the block.
 
     Raises:
         DatabaseError: also for what SQLite raises in the block, and when closing it cannot write the log into the file.
     """
-    with translated(), closing(open_connection(path, readonly=readonly)) as connection:
+    with translated(), closing(open_connection(path, readonly=readonly, create=create)) as connection:
         yield connection
 
 

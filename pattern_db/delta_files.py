@@ -11,13 +11,12 @@ import math
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pattern_db.connection import Connection, Value, fetch_all, open_connection, transaction
-from pattern_db.errors import BackupInvalid, RowConflict, translated
+from pattern_db.connection import Connection, Value, fetch_all, opened_at, transaction
+from pattern_db.errors import BackupInvalid, RowConflict
 
 Version = Literal["v1", "v4"]
 Row = Mapping[str, Value]
@@ -101,7 +100,7 @@ def read(path: Path) -> DeltaFile:
         shutil.copyfile(path, copy)
         if (log := path.with_name(f"{path.name}-wal")).exists():
             shutil.copyfile(log, copy.with_name(f"{copy.name}-wal"))
-        with closing(open_connection(copy, readonly=True)) as connection, translated():
+        with opened_at(copy, readonly=True) as connection:
             version = _version(connection, path)
             try:
                 tables = {table: _rows(connection, table) for table in COLUMNS if _columns(connection, table)}
@@ -168,7 +167,7 @@ def write(path: Path, version: Version, tables: Mapping[str, Sequence[Row]]) -> 
     """
     if path.exists():
         raise RowConflict(f"{path} exists already; choose another name")
-    with closing(open_connection(path, create=True)) as connection, translated():
+    with opened_at(path, create=True) as connection:
         with transaction(connection):
             connection.execute(_SCHEMAS[version])
             connection.execute("PRAGMA defer_foreign_keys = 1").fetchall()

@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pattern_db import portable
-from pattern_db.connection import Connection, Value, fetch_all, open_connection
+from pattern_db.connection import Connection, Value, fetch_all, opened_at
 from pattern_db.enums import CONSTELLATION_OWNER
-from pattern_db.errors import BackupInvalid, RowConflict, translated
+from pattern_db.errors import BackupInvalid, RowConflict
 from pattern_db.portable import TRAVELS, Rows
 from pattern_db.tables import agents
 
@@ -93,7 +93,7 @@ def merging(target: Path, source: Path) -> Iterator[Connection]:
         Busy: another connection writes to the database.
         StorageFailed: the disk is full or failed.
     """
-    with closing(open_connection(target)) as connection, translated():
+    with opened_at(target) as connection:
         connection.execute("ATTACH ? AS arriving", (str(source),)).fetchall()
         connection.execute("PRAGMA foreign_keys = 0").fetchall()  # rows come before those that they refer to
         connection.execute("BEGIN IMMEDIATE").fetchall()

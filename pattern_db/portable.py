@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import apsw
 
 from pattern_db import backup, template
 from pattern_db.columns import JSON_DEPTH_MAX, check_depth, from_json
-from pattern_db.connection import Connection, Value, fetch_all, open_connection
+from pattern_db.connection import Connection, Value, fetch_all, opened_at
 from pattern_db.errors import BackupInvalid, RowNotFound, SchemaTooNew, translated
 from pattern_db.migrate import Migrations
 from pattern_db.tables import meta
@@ -259,7 +259,7 @@ def fill(path: Path, tables: Iterable[Rows]) -> dict[str, int]:
         StorageFailed: the disk is full or failed.
     """
     counts: dict[str, int] = {}
-    with closing(open_connection(path)) as connection:
+    with opened_at(path) as connection:
         schemas = dict(fetch_all(connection, "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"))
         known = {table: _columns(connection, table) for table in backup.ordinary_tables(connection) if table in TRAVELS}
         connection.execute("PRAGMA synchronous = OFF").fetchall()  # the finished file is synced before it is used
@@ -280,8 +280,7 @@ def fill(path: Path, tables: Iterable[Rows]) -> dict[str, int]:
             if broken := fetch_all(connection, "PRAGMA foreign_key_check"):
                 table, _row, parent, _number = broken[0]
                 raise BackupInvalid(f"a row of {table} refers to a missing row of {parent}")
-        with translated():
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return counts
 
 

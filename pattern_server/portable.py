@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import trio
 
@@ -24,7 +22,7 @@ from pattern_core.memory.document import new_peer
 from pattern_core.memory.joining import JoinedBlock, are_related, join_block
 from pattern_core.portable import ArchiveImport, Kind, Manifest
 from pattern_db import backup, files
-from pattern_db.connection import open_connection
+from pattern_db.connection import opened_at
 from pattern_db.database import Database, DatabaseThreads
 from pattern_db.errors import translated
 from pattern_db.files import DataDirLock
@@ -37,8 +35,6 @@ from pattern_server.files import DATABASE_NAME, pause
 SUFFIXES = {portable.LETTA: ".af"}  # of files of another format
 SUFFIX = ".car"
 EXPORTS = "exports"  # folder of a constellation
-
-T = TypeVar("T")
 
 
 async def export(
@@ -71,7 +67,7 @@ async def export(
 
 
 def _export(copy: Path, new: Path, kind: Kind, id_or_name: str, version: int) -> Manifest:
-    with closing(open_connection(copy)) as connection, connection:
+    with opened_at(copy) as connection, connection:
         pause(connection)  # what an archive says is the same before and after it was imported
     with new.open("xb") as file:
         return portable.write(copy, file, kind=kind, id_or_name=id_or_name, version=version)
@@ -134,15 +130,15 @@ async def import_archive(
         SchemaTooNew: it comes from a newer server.
         StorageFailed: the disk is full or failed.
     """
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=constellations.files.data_dir) as folder:
+    with translated(), tempfile.TemporaryDirectory(prefix=".import-", dir=constellations.files.data_dir) as folder:
         path = Path(folder) / DATABASE_NAME
         now, audit_id = now_text(constellations.clock), constellations.files.new_id("import")
         read = partial(portable.read, asked.file, path, now=now)
-        manifest, old = await trio.to_thread.run_sync(_translated, read)
+        manifest, old = await trio.to_thread.run_sync(read)
         if old is not None and (unopened := await first_unopened(old.documents)) is not None:
             raise ArchiveInvalid(f"the document of the memory block {unopened[0]} cannot be opened: {unopened[1]}")
         peer = new_peer(constellations.runtime.randomness)
-        made = await trio.to_thread.run_sync(_translated, partial(_complete, asked, path, old, now, peer))
+        made = await trio.to_thread.run_sync(partial(_complete, asked, path, old, now, peer))
         row = _record(audit_id, asked, manifest if old is None else replace(manifest, rows=old.counts()), made, now)
         with DatabaseThreads(writers=1, readers=1) as threads:
             async with await Database.open(path, threads) as database:
@@ -188,11 +184,6 @@ async def merge_constellations(
         copy.path.unlink(missing_ok=True)
 
 
-def _translated(do: Callable[[], T]) -> T:
-    with translated():
-        return do()
-
-
 def _complete(asked: ImportSpec, path: Path, old: Old | None, now: str, peer: int) -> Review:
     """Complete the database: migrated and paused, or made of what an `old` archive holds after its review."""
     if old is not None:
@@ -203,7 +194,7 @@ def _complete(asked: ImportSpec, path: Path, old: Old | None, now: str, peer: in
     if asked.resolutions:
         raise InvalidInput("only archives of version 1 and 2 have issues to resolve; send no resolutions")
     migrations_of("constellation").migrate(path, backup_to=None, now=now)
-    with closing(open_connection(path)) as connection, connection:
+    with opened_at(path) as connection, connection:
         pause(connection)
     return Review()
 
@@ -218,7 +209,7 @@ def _merge(
     """
     with (
         DataDirLock.acquire(folder),
-        closing(open_connection(source)) as there,
+        opened_at(source) as there,
         merging(folder / DATABASE_NAME, source) as connection,
     ):
         migrations_of("constellation").check(connection)

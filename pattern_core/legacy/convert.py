@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -37,7 +36,7 @@ from pattern_core.messages import Image, Message, Part, ToolCall, ToolResult
 from pattern_core.rules.ruleset import RuleSet
 from pattern_db import portable
 from pattern_db.columns import JSON_DEPTH_MAX, canonical, iso, unix_ms
-from pattern_db.connection import Connection, open_connection
+from pattern_db.connection import Connection, opened_at
 from pattern_db.enums import (
     CONSTELLATION_OWNER,
     AgentStatus,
@@ -84,7 +83,7 @@ def store(target: Path, old: Old, *, now: str, peer: int) -> list[Decision]:
     migrations = migrations_of("constellation")
     portable.create(target, migrations, migrations.newest, now=now)
     portable.fill(target, [])
-    with portable.by_the_rules(), closing(open_connection(target)) as connection, connection:
+    with opened_at(target) as connection, portable.by_the_rules(), connection:
         made = _Conversion(connection, old, now, peer)
         try:
             made.run()

@@ -14,7 +14,7 @@ import pytest
 from pattern_db import backup, template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.enums import BlockType, Role
-from pattern_db.errors import BackupInvalid, RowConflict
+from pattern_db.errors import BackupInvalid, IOFailed, RowConflict
 from pattern_db.merging import Merged, Policy, merge, merging
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, archival, groups, imports, memory_blocks, messages
@@ -24,6 +24,7 @@ from pattern_db.tables.groups import GroupRow, Member
 from pattern_db.tables.imports import ArchiveImport
 from pattern_db.tables.memory_blocks import BlockRow
 from pattern_db.tables.messages import MessageRow
+from pattern_db.testing.disks import FaultyDisk, Op
 
 NOW = "2026-02-03T04:05:06.007Z"
 AT = 100_000_000_000_000_000
@@ -115,6 +116,20 @@ def test_names_and_ids_in_use_are_refused_with_a_list_and_nothing_is_stored(tmp_
     with pytest.raises(RowConflict, match=r"agent 'other', agent 'ada'.*rename.*merge"):
         joined(target, source)
     assert digest(target) == before
+
+
+def test_a_disk_that_fails_behind_the_commit_is_named(tmp_path: Path) -> None:
+    disk = FaultyDisk(is_default=True)
+    try:
+        target, source = database(tmp_path / "t.db", (1, "ada", [])), database(tmp_path / "s.db")
+        with pytest.raises(IOFailed), merging(target, source) as connection:
+            add_agent(connection, 2, "ben")
+            connection.execute("COMMIT").fetchall()
+            disk.fail(Op.WRITE)  # of the log into the file, when the connection is closed
+        assert disk.failed[Op.WRITE] == 1
+        assert rows(target, "SELECT name FROM agents ORDER BY name") == [("ada",), ("ben",)]
+    finally:
+        disk.unregister()
 
 
 def test_renamed_copies_have_ids_positions_and_references_of_their_own(tmp_path: Path) -> None:

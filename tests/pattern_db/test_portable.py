@@ -9,7 +9,7 @@ import pytest
 
 from pattern_db import backup, template
 from pattern_db.connection import fetch_all, open_connection
-from pattern_db.errors import BackupInvalid, RowNotFound, SchemaTooNew
+from pattern_db.errors import BackupInvalid, IOFailed, RowNotFound, SchemaTooNew
 from pattern_db.migrate import migrations_of
 from pattern_db.portable import (
     STAYS,
@@ -27,6 +27,7 @@ from pattern_db.portable import (
     tables,
     version_of,
 )
+from pattern_db.testing.disks import FaultyDisk, Op
 
 NOW = "2026-02-03T04:05:06.007Z"
 ALL = migrations_of("constellation")
@@ -100,6 +101,18 @@ def test_rows_may_come_before_those_that_they_refer_to(tmp_path: Path) -> None:
     with closing(open_connection(path)) as connection:
         assert {rows.table: len(list(rows.rows)) for rows in tables(connection)} == {"agents": 2, "tasks": 2}
         assert version_of(connection) == ALL.newest
+
+
+def test_a_disk_that_fails_is_named(tmp_path: Path) -> None:
+    disk = FaultyDisk(is_default=True)
+    try:
+        path = made(tmp_path)
+        disk.fail(Op.WRITE)
+        with pytest.raises(IOFailed):
+            fill(path, TWO)
+        assert disk.failed[Op.WRITE] == 1
+    finally:
+        disk.unregister()
 
 
 def test_one_agent_alone_leaves_the_other_and_says_what_was_cut(tmp_path: Path) -> None:
