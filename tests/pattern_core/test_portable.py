@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import random
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from pattern_db import backup, portable, template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.errors import BackupInvalid, DatabaseError, SchemaTooNew
 from pattern_db.migrate import migrations_of
+from tests.pattern_core.mutated import mutated, sections, tables_in, tree_of
 
 NOW = "2026-02-03T04:05:06.007Z"
 ROWS = 3
+COUNT = 2 * settings().max_examples  # PATTERN_TEST_EXAMPLES=5000: 10,000 mutated archives
 ALL = migrations_of("constellation")
 JSON = '[{"a": "ü"}]'
 # Values that no rule of the schema says in a form that can be read from it.
@@ -328,13 +330,42 @@ def test_a_lying_archive_is_refused_or_harmless(data: st.DataObject) -> None:
         raise ArchiveInvalid("its manifest is right, and so may be its tables")
 
 
-def sections(content: bytes) -> Iterator[bytes]:
-    """The sections of a CAR file, by its specification: each behind its length, as unsigned LEB128."""
-    at = 0
-    while at < len(content):
-        length, used = varint.decode_raw(content[at:])[:2]
-        yield content[at + used : at + used + length]
-        at += used + length
+def as_stored(value: Any) -> Any:
+    """A cell whatever type its column gives it: "7", 7 and 7.0 are one."""
+    if isinstance(value, str | float):
+        with suppress(ValueError, OverflowError):
+            return int(value) if float(value) == int(value) else value
+    return value
+
+
+def test_mutated_archives_are_refused_or_imported_exactly(full: Path, tmp_path: Path) -> None:
+    with closing(open_connection(full)) as connection:
+        (agent,), (group,) = (
+            fetch_all(connection, f"SELECT id FROM {table}")[0] for table in ("agents", "agent_groups")
+        )
+    named: dict[Kind, str] = {"constellation": "home", "agent": agent, "group": group}
+    trees = [tree_of(exported(full, tmp_path, kind, name)[0].read_bytes()) for kind, name in named.items()]
+    rng, refused, archive = random.Random(16), 0, tmp_path / "mutated.car"
+    for number in range(COUNT):
+        archive.write_bytes(mutated(rng.choice(trees), rng, with_blake3=False))
+        try:
+            path = imported(archive, tmp_path)
+        except (ArchiveInvalid, BackupInvalid, SchemaTooNew) as error:
+            refused += 1
+            assert str(error), number
+            continue
+        said = tables_in(archive.read_bytes())
+        with closing(open_connection(path)) as connection:
+            assert backup.check_integrity(connection) == [], number
+            for table in backup.ordinary_tables(connection):
+                if table in portable.TRAVELS:
+                    rows = said.get(table, [])
+                    columns = sorted(set.intersection(*map(set, rows))) if rows else ["rowid"]
+                    stored = fetch_all(connection, f"SELECT {', '.join(map(json.dumps, columns))} FROM {table}")
+                    expected = [[as_stored(row[column]) for column in columns] for row in rows]
+                    found = [[as_stored(value) for value in row] for row in stored]
+                    assert sorted(map(repr, found)) == sorted(map(repr, expected)), (number, table)
+    assert COUNT / 4 < refused < COUNT * 9 / 10
 
 
 def decoded(block: bytes) -> Any:
