@@ -233,7 +233,7 @@ class Backups:
                     async with await Database.open(folder / DATABASE_NAME, threads) as database:
                         damaged = await damage.damaged_blocks(database)
                 if damaged:
-                    raise BackupInvalid(f"{newest.file} has {len(damaged)} memory blocks that cannot be opened")
+                    raise BackupInvalid(f"memory blocks in {newest.file} that cannot be opened: {len(damaged)}")
         return True
 
     async def restore(self, found: Registered, file: Path) -> Report:
@@ -281,7 +281,7 @@ def complaints(config: BackupConfig, rounds: Rounds, now_ms: int) -> Iterator[st
         return
     if rounds.failed:
         first, reason = next(iter(rounds.failed.items()))
-        yield f"{len(rounds.failed)} backups failed, the first of {first}: {reason}"
+        yield f"backups that failed: {len(rounds.failed)}, the first of {first}: {reason}"
     since = rounds.complete_at
     if since is not None and (hours := (now_ms - unix_ms(since)) / 3_600_000) > 2 * config.every_hours + 1:
         yield f"the last complete backup was made {hours:.0f} hours ago"

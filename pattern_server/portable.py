@@ -147,7 +147,7 @@ async def import_archive(
                     await database.write(portable.record_import, row)
         if damaged:
             raise ArchiveInvalid(
-                f"the archive has {len(damaged)} memory blocks that cannot be opened; the first is"
+                f"memory blocks of the archive that cannot be opened: {len(damaged)}; the first is"
                 f" {damaged[0].block.label!r}: {damaged[0].reason}"
             )
         if asked.into is not None:

@@ -174,7 +174,8 @@ async def compact(home: Home, output: Output, name: str) -> None:
     made = await home.call("POST", "agents", name, "compact")
     if made["messages"]:
         said = (
-            f"Archived {made['messages']} messages of {name}: {made['tokens_before']} → {made['tokens_after']} tokens."
+            f"Archived messages of {name}: {made['messages']}"
+            f" (tokens: {made['tokens_before']} → {made['tokens_after']})."
             f" See pattern history summaries -c {home.name} -a {name}."
         )
     else:

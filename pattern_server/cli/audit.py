@@ -27,5 +27,5 @@ async def verify(api: Api, output: Output) -> ExitCode:
     if not found["is_intact"]:
         output.result(found, f"Entry {found['entries'] + 1} does not fit the one before it: the log was changed.")
         return FAILED
-    output.result(found, f"All {found['entries']} entries are intact. The last one has the hash {found['head']}.")
+    output.result(found, f"The log is intact (entries: {found['entries']}). The last one has the hash {found['head']}.")
     return DONE

@@ -146,8 +146,8 @@ async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> Ex
                 skipped.append(failed if which is None else {"constellation": which, **failed})
             advance()
     copied = sum("constellation" in one for one in made)
-    also = ", and the users and tokens," if copied < len(made) else ""
-    said = f"Copied {copied} of {len(rows)} constellations{also} to {folder}."
+    also = ", users and tokens" if copied < len(made) else ""
+    said = f"Copied to {folder} (constellations: {copied} of {len(rows)}{also})."
     output.result({"copied": made, "skipped": skipped}, said)
     return SKIPPED if skipped else DONE
 
@@ -234,7 +234,7 @@ async def restore(
     if dry_run or in_place is not None:
         body = {"file": str(file.resolve())}
         found = await api.call("POST", "constellations", "restore", "check", body=body)
-        words = f"{file} is sound: {found['rows'].get('messages', 0)} messages, schema {found['version']}"
+        words = f"{file} is sound (messages: {found['rows'].get('messages', 0)}, schema: {found['version']})"
         if dry_run:
             output.result(found, f"{words}. Nothing was restored.")
             return
@@ -268,7 +268,9 @@ def _restore_all(config: Config, output: Output, folder: Path, target: Path, dry
             output.note("Nothing was restored.")
             return FAILED if rows[0]["error"] else SKIPPED if failed else DONE
         if failed:
-            output.confirm(f"{len(failed)} of {len(rows)} databases cannot be restored. Continue without?", yes=yes)
+            output.confirm(
+                f"Databases that cannot be restored: {len(failed)} of {len(rows)}. Continue without?", yes=yes
+            )
         with output.progress("Restoring", len(sound)) as advance:
             for one in sound:
                 restore_copy(there[one.id], one.path)

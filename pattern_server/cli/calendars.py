@@ -103,7 +103,7 @@ async def import_file(home: Home, output: Output, file: Path, zone: str | None) 
     """Create or update the events of an iCalendar FILE. Importing it again changes nothing."""
     data = await trio.to_thread.run_sync(file.read_bytes)
     made = await home.call("POST", "calendar", "import", data=data, params={"zone": zone})
-    output.result(made, f"Created {made['created']} events and updated {made['updated']}.")
+    output.result(made, f"Events created: {made['created']}, updated: {made['updated']}.")
     for reason in made["skipped"]:
         output.note(f"Skipped: {reason}")
     return SKIPPED if made["skipped"] else DONE

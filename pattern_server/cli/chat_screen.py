@@ -124,7 +124,7 @@ class Screen:
         for line in lines[:CHANGED_LINES_MAX]:
             self.sink.note(f"{label}  {line[0]} {line[1:]}", MARKS[line[0]])
         if len(lines) > CHANGED_LINES_MAX:
-            self.sink.note(f"{label}  … {len(lines) - CHANGED_LINES_MAX} more lines", "dim")
+            self.sink.note(f"{label}  … {len(lines) - CHANGED_LINES_MAX} more", "dim")
 
     def _words(self, text: str) -> None:
         if text:

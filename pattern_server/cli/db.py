@@ -173,14 +173,14 @@ def _check_space(folder: Path, pending: Sequence[maintenance.Status], output: Ou
         DiskFull: there is less space for the copies and the files that are written.
     """
     takes, free = Estimate.of([found.file_bytes + found.wal_bytes for found in pending]), free_bytes(folder)
-    files = f"{takes.files} file{'s' if takes.files > 1 else ''} of {_size(takes.size)}"
+    migration = f"migration (files: {takes.files}, {_size(takes.size)})"
     if takes.needed > free:
         raise DiskFull(
-            f"migrating {files} needs {_size(takes.needed)}, and {folder} has {_size(free)} free. Free some space, or"
+            f"the {migration} needs {_size(takes.needed)}, and {folder} has {_size(free)} free. Free some space, or"
             " migrate one constellation at a time (-c)"
         )
     output.note(
-        f"To migrate: {files}, in about {takes.seconds:.0f} s. Needs {_size(takes.needed)} of {_size(free)} free; the"
+        f"The {migration} takes about {takes.seconds:.0f} s. It needs {_size(takes.needed)} of {_size(free)} free; the"
         " copies stay."
     )
 
@@ -421,8 +421,8 @@ async def prune(api: Api, output: Output, constellation: str | None, days: int |
             body = {"days": days, "dry_run": dry_run}
             gone = await api.call("POST", "constellations", name, "prune", body=body)
             output.say(
-                f"{name}: {'would delete' if dry_run else 'deleted'} {gone['events']} events, {gone['steps']} steps,"
-                f" {gone['calls']} tool calls and {gone['prompts']} prompt records of {gone['turns']} turns"
+                f"{name}: {'would delete' if dry_run else 'deleted'} events: {gone['events']}, steps: {gone['steps']},"
+                f" tool calls: {gone['calls']}, prompt records: {gone['prompts']} (turns: {gone['turns']})"
             )
             result.update(gone)
         results.append(result)

@@ -234,7 +234,7 @@ async def survive(demo: Demo) -> None:
             if unfinished or count == KILLED_AFTER[-1]:
                 break
             await demo.child.start()
-        demo.show("", f"{DAYS} notes for ada. After {len(accepted)}, kill -9: {unfinished} turns were unfinished.")
+        demo.show("", f"{DAYS} notes for ada. After {len(accepted)}, kill -9; unfinished turns: {unfinished}.")
         _, took_s = await demo.child.start()
         demo.show("", f"Restarted in {took_s:.1f} s: they resume. The client sends all {DAYS} notes again.")
         async with demo.home() as home:

@@ -74,7 +74,7 @@ def doctor(config: Config, output: Output) -> ExitCode:
     output.table(("check", "state", "message*"), rows, empty="")
     problems = sum(finding.state == "problem" for finding in findings)
     output.say()
-    output.say(f"{problems} problem{'' if problems == 1 else 's'} found." if problems else "No problems found.")
+    output.say(f"Problems found: {problems}." if problems else "No problems found.")
     return FAILED if problems else DONE
 
 
@@ -380,7 +380,7 @@ def _embeddings(config: Config) -> Looked:
                 f"configured now; to go over to it: pattern embeddings switch -c {name}",
             )
         elif found.done < found.total:
-            words = f"{name} has {found.done} of {found.total} texts embedded"
+            words = f"{name}: texts embedded: {found.done} of {found.total}"
             yield "note", f"{words}; the others follow when it is next in use"
 
 

@@ -105,7 +105,7 @@ def _explain(output: Output, row: Json) -> None:
         output.note(f"{name}: search uses {_model(active)} until {_model(building)} has every text")
     if row["skipped"]:
         output.note(
-            f"{name}: the model refused {row['skipped']} texts, which are only found by words."
+            f"{name}: texts that the model refused, which are only found by words: {row['skipped']}."
             f" Retry with: pattern embeddings rebuild -c {name}"
         )
         for refusal in row["refusals"]:
@@ -125,7 +125,7 @@ async def _act(
             results.append({"constellation": name, **state})
             is_over = what == "switch" and state["building"] is None  # cancelled, or complete already
             told = f"search uses {_model(state['active'])}" if is_over else done
-            output.say(f"{name}: {state['done']} of {state['total']} texts" if wait else f"{name}: {told}")
+            output.say(f"{name}: texts embedded: {state['done']} of {state['total']}" if wait else f"{name}: {told}")
         except ServerFailed as error:
             if not is_all:
                 raise

@@ -84,7 +84,7 @@ async def add(home: Home, output: Output, name: str, files: tuple[Path, ...]) ->
             except (InvalidInput, OSError) as error:
                 refused.append({"name": label, "reason": str(error)})
             advance()
-    output.result({"added": added, "refused": refused}, f"Added {len(added)} of {len(chosen)} files to {name}.")
+    output.result({"added": added, "refused": refused}, f"Files added to {name}: {len(added)} of {len(chosen)}.")
     for one in refused:
         output.note(f"Not added: {one['name']}: {one['reason']}")
     return DONE if not refused else SKIPPED if added else FAILED

@@ -87,7 +87,7 @@ async def import_file(home: Home, output: Output, file: Path, agent: str, skip: 
         raise InvalidInput(f"{file} has no messages")
     ids = await send(home, output, agent, messages)
     data = {"imported": len(ids), "skipped": len(unreadable), "ids": ids}
-    output.result(data, f"Imported {len(ids)} messages into the conversation of {agent}.")
+    output.result(data, f"Imported into the conversation of {agent} (messages: {len(ids)}).")
     if unreadable:
         output.note(f"Skipped: {_listed(unreadable)}.")
     return SKIPPED if unreadable else DONE
@@ -120,7 +120,7 @@ async def send(home: Home, output: Output, agent: str, messages: list[Json]) -> 
             except ServerFailed as error:
                 if error.problem_code != "invalid_input":
                     raise
-                stored = f"the first {len(ids)} messages are stored" if ids else "nothing was imported"
+                stored = f"messages that are stored: {len(ids)}" if ids else "nothing was imported"
                 raise InvalidInput(
                     f"{stored}, then: {error.message} (counted from 0 after those). Fix the file and import it again:"
                     " stored messages are not added twice"

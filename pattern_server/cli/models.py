@@ -98,7 +98,7 @@ def findings(trial: Json) -> Iterator[tuple[str, str, str]]:
         yield "answer", "problem", f"it answers nothing in words (finish reason: {trial['finish_reason']})"
     yield "speed", "ok", speed(count, trial["first_word_s"], trial["total_s"])
     if said and trial["finish_reason"] == "length":
-        yield "answer", "note", f"it does not end: it was cut after {count} tokens"
+        yield "answer", "note", f"it does not end: it was cut (tokens: {count})"
     if thought := trial["thought_chars"]:
         yield "thoughts", "note", f"it thinks first, here {thought} characters, which are output"
     if trial["tool_calls"] in FORMS:
@@ -109,8 +109,8 @@ def findings(trial: Json) -> Iterator[tuple[str, str, str]]:
 
 def speed(count: int, first_s: float, total_s: float) -> str:
     """Return how fast a model answered with `count` tokens."""
-    rate = f", {count / (total_s - first_s):.0f} tokens/s" if total_s - first_s > RATED_S else ""
-    return f"first word after {first_s:.1f} s, {count} tokens in {total_s:.1f} s{rate}"
+    rate = f", {count / (total_s - first_s):.0f} a second" if total_s - first_s > RATED_S else ""
+    return f"first word after {first_s:.1f} s, all after {total_s:.1f} s (tokens: {count}{rate})"
 
 
 def notes(facts: Json) -> Iterator[str]:

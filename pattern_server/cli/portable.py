@@ -102,7 +102,7 @@ async def _export_delta(
     output.result({"file": str(target), "rows": counts}, f"Exported {workspace} to {target} ({_numbers(counts)}).")
     left = len(await home.pages("tasks", workspace=workspace)) if form == "v4" else 0
     if left:
-        output.note(f"Delta v4 has no tasks: {left} were left out.")
+        output.note(f"Delta v4 has no tasks. Left out: {left}.")
     return SKIPPED if left else DONE
 
 

@@ -80,8 +80,7 @@ async def test(home: Home, output: Output, name: str) -> ExitCode:
     server = await home.call("POST", "mcp", name, "test")
     if server["state"] != "ready":
         return _failed(output, server)
-    count = len(server["tools"])
-    output.result(server, f"{name} works: {count} tool{'' if count == 1 else 's'}.")
+    output.result(server, f"{name} works (tools: {len(server['tools'])}).")
     return None
 
 

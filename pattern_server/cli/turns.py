@@ -222,8 +222,8 @@ def headline(step: Json) -> str:
 def conversation(step: Json) -> str:
     """Return the conversation and the tools that a step showed, in one line."""
     shown, tools = step["history"], step["tools"]
-    messages = f"{shown['count']} messages of the conversation (about {shown['tokens']:,} tokens)"
-    offered = f"{tools['count']} tools (about {tools['tokens']:,})" if tools["count"] else "no tools"
+    messages = f"Messages of the conversation: {shown['count']} (about {shown['tokens']:,} tokens)"
+    offered = f"tools: {tools['count']} (about {tools['tokens']:,})" if tools["count"] else "no tools"
     return f"{messages}; {offered}."
 
 

@@ -22,5 +22,5 @@ def check(config: Config, output: Output, sample: int | None) -> ExitCode:
     rows = tried(targets(config), sample, output)
     output.data(rows)
     failed = sum(bool(row["problems"]) for row in rows)
-    output.say(f"{len(rows) - failed} of {len(rows)} files work with this version.")
+    output.say(f"Files that work with this version: {len(rows) - failed} of {len(rows)}.")
     return FAILED if failed else DONE

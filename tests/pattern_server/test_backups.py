@@ -264,7 +264,7 @@ def test_what_is_wrong_with_the_last_rounds(tmp_path: Path) -> None:
     assert list(complaints(config, late, now_ms - 2 * HOUR_MS)) == []
     assert list(complaints(BackupConfig(enabled=False), late, now_ms)) == []
     failed = Rounds(began_at=at, failed={"con_1": "no room"})
-    assert list(complaints(config, failed, now_ms)) == ["1 backups failed, the first of con_1: no room"]
+    assert list(complaints(config, failed, now_ms)) == ["backups that failed: 1, the first of con_1: no room"]
 
 
 def test_a_file_in_use_is_not_a_copy(tmp_path: Path) -> None:

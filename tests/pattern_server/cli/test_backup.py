@@ -68,7 +68,7 @@ def test_what_cannot_be_restored_is_named(
     (new := tmp_path / "new").mkdir()
     line = ("restore", "--all", str(copies), "--to", str(new))
     refused = home(*line)
-    assert (refused.code, words in refused.err, "1 of 3 databases cannot be restored" in refused.err) == (
+    assert (refused.code, words in refused.err, "Databases that cannot be restored: 1 of 3" in refused.err) == (
         2,
         True,
         False,

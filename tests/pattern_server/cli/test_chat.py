@@ -177,7 +177,7 @@ def test_a_change_of_memory_is_its_lines(capsys: pytest.CaptureFixture[str]) -> 
     Screen(Lines(Output())).changed("human", f"--- 1\n+++ 2\n@@ -1 +1,9 @@\n-Ruth lives in Rome\n same\n{added}")
     lines = capsys.readouterr().err.splitlines()
     assert lines[:2] == ["human  - Ruth lives in Rome", "human  + line 0"]
-    assert lines[-1] == "human  … 2 more lines"
+    assert lines[-1] == "human  … 2 more"
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_the_copy_of_a_run_that_did_not_end_is_used_again(home: Pattern, data_di
 
 def test_a_migration_says_before_what_it_takes(home: Pattern, outdated: Path) -> None:
     said = home("db", "migrate", "--dry-run").err
-    assert "To migrate: 1 file of " in said and " s. Needs " in said, said
+    assert "The migration (files: 1, " in said and " s. It needs " in said, said
     too_large = maintenance.Status(
         version=1, newest=2, pending=("0002_a.sql",), file_bytes=1 << 60, free_bytes=0, wal_bytes=0, rows={}
     )
@@ -341,7 +341,7 @@ def test_old_events_and_steps_are_pruned(home: Pattern, data_dir: Path) -> None:
     done = home("db", "prune", "--days", "0", "--json").json
     assert would == done
     assert (done[0]["turns"], done[0]["steps"] > 0, done[0]["events"] > 5) == (1, True, True)
-    assert "0 events, 0 steps" in home("db", "prune", "-c", "home", "--days", "0").out
+    assert "events: 0, steps: 0" in home("db", "prune", "-c", "home", "--days", "0").out
     assert home("history", "show", "-c", "home", "-a", "ada", "--json").json == said
     (folder,) = data_dir.glob("constellations/*")
     with DataDirLock.acquire(folder):

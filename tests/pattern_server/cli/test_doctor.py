@@ -62,7 +62,7 @@ def test_a_damaged_database(home: Pattern, data_dir: Path) -> None:
     file.write_bytes(b"no database at all" * 1000)
     ran = home("doctor")
     assert ran.code == 1
-    assert "1 problem found." in ran.out
+    assert "Problems found: 1." in ran.out
 
 
 def test_an_orphan_is_reported(home: Pattern, data_dir: Path) -> None:
@@ -113,7 +113,7 @@ def test_another_model_and_texts_that_wait(home: Pattern, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "none")
     assert home("memory", "append", "human", "Ruth lives in Lisbon.", "-c", "home", "-a", "ada").code == 0
     monkeypatch.setenv("PATTERN_EMBEDDINGS__PROVIDER", "deterministic")
-    assert "of 1 texts embedded" in findings(home)["embeddings"][1]
+    assert "texts embedded: 0 of 1" in findings(home)["embeddings"][1]
     assert home("embeddings", "status", "-c", "home", "--wait").code == 0
     assert findings(home)["embeddings"][0] == "ok"
     monkeypatch.setenv("PATTERN_EMBEDDINGS__DIMENSIONS", "32")

@@ -35,14 +35,14 @@ def test_what_a_trial_found() -> None:
         ("window", "ok", "4,096 tokens (server), answers up to 1,024"),
         ("window", "note", next(notes(FACTS))),
         ("answer", "ok", "A tower."),
-        ("speed", "ok", "first word after 1.0 s, 30 tokens in 4.0 s, 10 tokens/s"),
-        ("answer", "note", "it does not end: it was cut after 30 tokens"),
+        ("speed", "ok", "first word after 1.0 s, all after 4.0 s (tokens: 30, 10 a second)"),
+        ("answer", "note", "it does not end: it was cut (tokens: 30)"),
         ("thoughts", "note", "it thinks first, here 3 characters, which are output"),
         ("tools", "note", "it called no tool when asked to, and said: Sunny."),
     ]
     silent = {(check, state) for check, state, _ in findings({**TRIAL, "answer": ""})}
     assert ("answer", "problem") in silent
-    assert "tokens/s" not in speed(3, 0.0, 0.001)
+    assert "a second" not in speed(3, 0.0, 0.001)
 
 
 def test_the_models_and_who_uses_them(home: Pattern) -> None:

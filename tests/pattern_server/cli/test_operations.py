@@ -141,7 +141,7 @@ def test_every_state_explains_itself(capsys: pytest.CaptureFixture[str]) -> None
     assert "Switch with: pattern embeddings switch -c other" in told.err
     assert "between: search uses small (384) until large (1024) has every text" in told.err
     assert "broken: Install it." in told.err
-    assert "picky: the model refused 1 texts, which are only found by words" in told.err
+    assert "picky: texts that the model refused, which are only found by words: 1." in told.err
     assert "message msg_1: Too odd." in told.err
     assert "fine:" not in told.err
 

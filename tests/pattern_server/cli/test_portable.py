@@ -93,6 +93,6 @@ def test_delta_goes_in_and_out_as_files(pattern: Pattern, tmp_path: Path) -> Non
     }
     assert pattern("export", "delta", "--workspace", "srv_shop", "-o", str(out), "-c", "home").code == 1
     newer = pattern("export", "delta", "--workspace", "srv_shop", "--format", "v4", "-o", f"{out}4", "-c", "home")
-    assert newer.code == 3 and "4 were left out" in newer.err
+    assert newer.code == 3 and "Left out: 4." in newer.err
     assert read(Path(f"{out}4")).version == "v4"
     assert pattern("export", "delta", "-o", f"{out}5", "-c", "home").code == 2

@@ -121,7 +121,7 @@ async def test_a_step_is_shown_part_by_part(capsys: pytest.CaptureFixture[str]) 
     await shown(STEP)
     out = capsys.readouterr().out
     assert "3,210 tokens of a window of 200,000, counted by the provider, 3,000 of them cached" in out
-    assert "12 messages of the conversation (about 1,500 tokens); 7 tools (about 900)." in out
+    assert "Messages of the conversation: 12 (about 1,500 tokens); tools: 7 (about 900)." in out
     assert "Note: the core blocks take much." in out
     assert "core human v3" in out
     assert "a core block, the agent's own" in out
@@ -183,7 +183,7 @@ def test_a_file_is_imported_once(home: Pattern, tmp_path: Path) -> None:
     file.write_text(lines(past(1), "", past(0, name="Ruth")), encoding="utf-8-sig")
     done = home("history", "import", str(file), *AT)
     assert done.code == 0, done.err
-    assert done.out == "Imported 2 messages into the conversation of ada.\n"
+    assert done.out == "Imported into the conversation of ada (messages: 2).\n"
     again = home("history", "import", str(file), *AT, "--json").json
     assert (again["imported"], again["skipped"]) == (2, 0)
     found = home("search", "word", *AT, "--kind", "message", "--json").json["hits"]
@@ -253,7 +253,7 @@ async def test_many_messages_go_in_batches_each_under_its_own_key(monkeypatch: p
     keys = [request.headers["idempotency-key"] for request in asked]
     assert len(set(keys)) == 5
     asked.clear()
-    with pytest.raises(InvalidInput, match="the first 6 messages are stored"):
+    with pytest.raises(InvalidInput, match="messages that are stored: 6"):
         await history.send(Home(api, "home"), Output(), "ada", [*messages[:6], past(6, content="bad")])
     assert [request.headers["idempotency-key"] for request in asked][:2] == keys[
         :2
