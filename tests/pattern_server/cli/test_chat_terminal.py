@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import trio
 
+from pattern_core.mcp_servers import servers
 from pattern_core.testing.model import Answer, Paced, ScriptedProvider, calls, says
 from pattern_core.testing.wire import NO_SCRIPT, Play, WireRequest, WireServer, events
 from pattern_core.testing.wire_openai import chunk, replies
@@ -161,7 +162,10 @@ async def test_commands_are_completed_and_an_unknown_one_is_an_error(alone: Path
 
 
 @pytest.mark.parametrize("phase", ["thinking", "streaming", "tool", "starting", "approval"])
-async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phase: str) -> None:
+async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(
+    alone: Path, phase: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "READY_WAIT_S", PATIENCE_S)  # no turn goes without its tools on a busy machine
     program = {"command": sys.executable, "args": ["-I", "-S", str(PROGRAM), str(alone / "log")]}
     slow = {**program, "args": [*program["args"], "slow"]}
     scripts: dict[str, Answer] = {
@@ -182,9 +186,6 @@ async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phas
         "approval": "[l]ater:",
     }[phase]
     async with place_of(alone, [scripts[phase]], **fields) as place, chatting(place) as tty:
-        if phase == "tool":  # else the turn goes without its tools if a busy machine takes long to start them
-            started = await place.admin.post("/constellations/home/mcp/x/test")
-            assert started.json()["state"] == "ready", started.text
         await tty.type("Begin." + ENTER)
         await tty.until(waits)
         await tty.type("a draft" if phase == "thinking" else "")
@@ -197,6 +198,7 @@ async def test_ctrl_c_stops_the_answer_and_keeps_what_was_said(alone: Path, phas
         if phase == "thinking":
             await tty.type(CTRL_C)  # of a line it clears the line
             await tty.until(lambda text: text.endswith("you>"))
+        monkeypatch.setattr(servers, "READY_WAIT_S", 0.0)  # the slow one does not start
         await tty.type("Again." + ENTER)
         await tty.until(lambda text: "turn_" in text.partition("Again.")[2])
         await tty.type("/cancel" + ENTER)
