@@ -360,8 +360,8 @@ def test_mutated_archives_are_refused_or_imported_exactly(full: Path, tmp_path: 
             for table in backup.ordinary_tables(connection):
                 if table in portable.TRAVELS:
                     rows = said.get(table, [])
-                    columns = sorted(set.intersection(*map(set, rows))) if rows else ["rowid"]
-                    stored = fetch_all(connection, f"SELECT {', '.join(map(json.dumps, columns))} FROM {table}")
+                    columns = sorted(set.intersection(*map(set, rows))) if rows else []
+                    stored = fetch_all(connection, f"SELECT {', '.join(map(json.dumps, columns)) or '1'} FROM {table}")
                     expected = [[as_stored(row[column]) for column in columns] for row in rows]
                     found = [[as_stored(value) for value in row] for row in stored]
                     assert sorted(map(repr, found)) == sorted(map(repr, expected)), (number, table)
