@@ -338,10 +338,10 @@ def _tables(car: CarReader, cells: _Cells) -> Iterator[Rows]:
     for table in _list(data, "tables"):
         columns = _list(table, "columns")
         for cid in _list(table, "chunks"):
+            chunk = car.node(cid)
             if cid in seen:
                 raise ArchiveInvalid("the archive lists the same rows twice")
             seen.add(cid)
-            chunk = car.node(cid)
             rows = []
             for row in _list(chunk, "rows"):
                 if not isinstance(row, list) or len(row) != len(columns):
@@ -349,7 +349,7 @@ def _tables(car: CarReader, cells: _Cells) -> Iterator[Rows]:
                 rows.append([cells.value(cell) for cell in row])
             if chunk.get("table") != table.get("table"):
                 raise ArchiveInvalid("the archive lists rows of one table under another")
-            yield Rows(table=str(table["table"]), columns=[str(column) for column in columns], rows=rows)
+            yield Rows(table=str(table.get("table")), columns=[str(column) for column in columns], rows=rows)
 
 
 def _list(node: Node, field: str) -> list[Any]:

@@ -88,9 +88,11 @@ def mutated(tree: Tree, rng: random.Random, *, with_blake3: bool) -> bytes:
     tree = deepcopy(tree)
     for _ in range(rng.randint(0, _LIES_MAX)):
         where, key = _place(tree, rng)
-        match rng.randrange(4):
+        match rng.randrange(6):
             case 0:
                 where[key] = deepcopy(rng.choice(ODD))
+            case 4 | 5:
+                where[key] = _other(where[key])
             case 1:
                 del where[key]
             case 2 if isinstance(where, list):
@@ -100,7 +102,7 @@ def mutated(tree: Tree, rng: random.Random, *, with_blake3: bool) -> bytes:
                 where[key] = deepcopy(other[its_key])
     header, *blocks = blocks_of(tree, with_blake3=with_blake3)
     one, other = rng.randrange(len(blocks)), rng.randrange(len(blocks))
-    match rng.randrange(12):
+    match rng.randrange(16):
         case 0:
             rng.shuffle(blocks)
         case 1:
@@ -113,7 +115,7 @@ def mutated(tree: Tree, rng: random.Random, *, with_blake3: bool) -> bytes:
             header = rng.choice(blocks)[36:]
     content = b"".join(varint.encode(len(part)) + part for part in [header, *blocks])
     at = rng.randrange(len(content))
-    match rng.randrange(12):
+    match rng.randrange(16):
         case 0:
             return content[:at]
         case 1:
@@ -123,6 +125,22 @@ def mutated(tree: Tree, rng: random.Random, *, with_blake3: bool) -> bytes:
         case 3:
             return content[:at] + content[rng.randrange(at, len(content)) :]
     return content
+
+
+def _other(value: Tree) -> Tree:
+    """Another value of the same kind, which may be as good."""
+    match value:
+        case str():
+            return f"{value}ü"
+        case bytes():
+            return value[::-1]
+        case int() | float():
+            return value + 1
+        case dict():
+            return dict(reversed(value.items()))
+        case list():
+            return value[::-1]
+    return "words"
 
 
 def _place(tree: Tree, rng: random.Random) -> tuple[Any, Any]:
