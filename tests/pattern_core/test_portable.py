@@ -24,7 +24,7 @@ from pattern_db import backup, portable, template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.errors import BackupInvalid, DatabaseError, SchemaTooNew
 from pattern_db.migrate import migrations_of
-from tests.pattern_core.mutated import mutated, sections, tables_in, tree_of
+from tests.pattern_core.mutated import blocks_of, mutated, sections, tables_in, tree_of
 
 NOW = "2026-02-03T04:05:06.007Z"
 ROWS = 3
@@ -336,6 +336,22 @@ def as_stored(value: Any) -> Any:
         with suppress(ValueError, OverflowError):
             return int(value) if float(value) == int(value) else value
     return value
+
+
+@pytest.mark.parametrize("with_name", [True, False])
+def test_tables_without_links_or_a_name_are_refused(full: Path, tmp_path: Path, with_name: bool) -> None:
+    tree = tree_of(exported(full, tmp_path)[0].read_bytes())
+    table = tree["data_cid"]["/"]["tables"][0]
+    if with_name:
+        table["chunks"].append({})
+    else:
+        del table["table"], table["chunks"][0]["/"]["table"]
+    parts = blocks_of(tree, with_blake3=False)
+    (tmp_path / "lie.car").write_bytes(b"".join(varint.encode(len(part)) + part for part in parts))
+    with pytest.raises((ArchiveInvalid, BackupInvalid)):
+        imported(tmp_path / "lie.car", tmp_path)
+    with pytest.raises(ArchiveInvalid):
+        verify(tmp_path / "lie.car")
 
 
 def test_mutated_archives_are_refused_or_imported_exactly(full: Path, tmp_path: Path) -> None:
