@@ -189,7 +189,7 @@ def test_a_file_is_imported_once(home: Pattern, tmp_path: Path) -> None:
     found = home("search", "word", *AT, "--kind", "message", "--json").json["hits"]
     assert sorted(hit["id"] for hit in found) == sorted(again["ids"])
     piped = home("history", "import", "-", *AT, stdin=lines(past(7)))
-    assert "Imported 1 messages" in piped.out
+    assert "(messages: 1)" in piped.out
 
 
 def test_messages_in_lines() -> None:
