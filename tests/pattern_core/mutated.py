@@ -51,7 +51,8 @@ def tree_of(content: bytes) -> Tree:
                 return [grown(inner) for inner in value]
         return value
 
-    return grown(dag_cbor.decode(header)["roots"][0])["/"]
+    first: Any = dag_cbor.decode(header)
+    return grown(first["roots"][0])["/"]
 
 
 def blocks_of(tree: Tree, *, with_blake3: bool) -> list[bytes]:

@@ -224,7 +224,7 @@ def test_lines_that_are_no_messages(home: Pattern, tmp_path: Path) -> None:
     assert "line 6 is not UTF-8" in refused.err
     skipped = home("history", "import", str(file), *AT, "--skip")
     assert skipped.code == 3, skipped.err
-    assert "Imported 1 messages" in skipped.out
+    assert "(messages: 1)" in skipped.out
     assert "Skipped: line 1" in skipped.err
     file.write_text("\n")
     assert "has no messages" in home("history", "import", str(file), *AT).err
