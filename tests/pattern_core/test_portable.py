@@ -332,9 +332,13 @@ def test_a_lying_archive_is_refused_or_harmless(data: st.DataObject) -> None:
 
 def as_stored(value: Any) -> Any:
     """A cell whatever type its column gives it: "7", 7 and 7.0 are one."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return int(value)
     if isinstance(value, str | float):
-        with suppress(ValueError, OverflowError):
-            return int(value) if float(value) == int(value) else value
+        with suppress(ValueError):
+            number = float(value)
+            return int(number) if number.is_integer() else number
     return value
 
 
