@@ -16,7 +16,7 @@ import trio
 from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import Conflict
-from pattern_db import delta_files, files
+from pattern_db import files, program_files
 from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, creating, in_constellation, json_of, local
 from pattern_server.cli.constellations import decided
@@ -96,7 +96,7 @@ async def _export_delta(
         raise click.UsageError("No workspace was named. Use --workspace NAME.")
     tables = (await home.get("delta", "export", workspace=workspace, version=form))["tables"]
     with files.temporary(target) as beside:
-        await trio.to_thread.run_sync(delta_files.write, beside, form, tables)
+        await trio.to_thread.run_sync(program_files.write, beside, form, tables)
         files.replace(beside, target)
     counts = {table: len(rows) for table, rows in tables.items()}
     output.result({"file": str(target), "rows": counts}, f"Exported {workspace} to {target} ({_numbers(counts)}).")
@@ -189,7 +189,7 @@ async def delta(home: Home, output: Output, paths: tuple[Path, ...], workspace: 
         source = file.resolve().parent.name
         if workspace is None and source.startswith("."):
             raise click.UsageError(f"{file} holds the memory of several projects, perhaps. Name one with --workspace.")
-        found = await trio.to_thread.run_sync(delta_files.read, file)
+        found = await trio.to_thread.run_sync(program_files.read, file)
         branch = NO_GIT if source.endswith(NO_GIT) else source.rpartition("-")[2]
         body: Json = {"source": source, "branch": branch if found.version in BRANCHED else None}
         body |= {"version": found.version, "tables": found.tables, "workspace": workspace, "dry_run": dry_run}

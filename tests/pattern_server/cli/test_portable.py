@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pattern_db.delta_files import read, write
+from pattern_db.program_files import read, write
 from tests.pattern_core.legacy.theirs import Theirs, old_agent, old_export, old_memory
 from tests.pattern_core.test_delta_files import GOLDEN
 from tests.pattern_server.cli.conftest import Pattern

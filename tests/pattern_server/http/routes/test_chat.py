@@ -18,6 +18,7 @@ import httpx2
 import pytest
 import trio
 
+from pattern_core.chat_files import message_of, result_of
 from pattern_core.messages import Text
 from pattern_core.models.errors import ModelRefused
 from pattern_core.models.model import ModelReply, Usage
@@ -27,7 +28,7 @@ from pattern_db.enums import Role
 from pattern_db.tables import sessions
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.sessions import SessionRow
-from pattern_server.http.chat import message_of, preview_of, result_of
+from pattern_server.http.chat import preview_of
 from tests.pattern_server.place import Place, client_of, config_for, serving
 
 # Digests of the original's bytes: a stream without numbers, the messages of a session, a list.
