@@ -234,6 +234,8 @@ def _rows(agent_id: str, chat: _Coming, positions: Sequence[str], done: FileImpo
         kept = {name: row.get(name) for name in cells if row.get(name) != cells[name]}
         if calls and content == "null":
             del kept["content"]
+        if row.get("created_at") is None:  # a time is needed
+            kept.pop("created_at", None)
         made.append(new._replace(source_metadata={SYSTEM: {"id": row.get("id"), **kept}}))
     return made
 
@@ -284,13 +286,13 @@ async def export_chats(storage: Storage) -> dict[str, list[Row]]:
     read = storage.database.read
     refs = {ref.local_id: ref for ref in await read(external_refs.of_workspace, SYSTEM, "")}
     chats, _total = await read(sessions.chats, _ALL, 0)
-    rows, said = list[Row](), list[tuple[int | None, Row]]()
+    rows, said = list[Row](), list[tuple[int | None, dict[str, Any]]]()
     taken: Counter[int] = Counter()
     for chat in sorted(chats, key=lambda one: (one.created_at, one.id)):
         now = {**_session_row(chat), "current_plan": None}
         if (ref := refs.get(chat.id)) is not None and ref.raw is not None:
             came, then = ref.raw["row"], {"current_plan": None, **ref.raw["then"]}
-            now |= {name: came.get(name) for name in now if now[name] == then[name]}
+            now |= {name: came[name] for name in now if now[name] == then[name] and came.get(name) is not None}
         rows.append(now)
         for one in reversed(await read(messages.recent, chat.agent_id, _ALL, session_id=chat.id)):
             kept = one.source_metadata.get(SYSTEM) if isinstance(one.source_metadata, dict) else None
