@@ -43,7 +43,7 @@ from pattern_db.tables.messages import MessageRow
 SYSTEM, _KIND = "codepilot", "session"  # the first is the `origin` of sessions, too
 TOKENS_MAX = 2**53
 _ALL = 10**9
-_STATUSES: Mapping[object, TurnStatus] = {
+_STATUSES: Mapping[str, TurnStatus] = {
     "completed": TurnStatus.COMPLETED,
     "failed": TurnStatus.FAILED,
     "running": TurnStatus.INTERRUPTED,
@@ -109,13 +109,13 @@ async def import_chats(
         raise InvalidInput(f"Codepilot has no table {min(unknown)!r}; send sessions, messages")
     done, now = FileImport(), storage.now()
     known = {ref.local_id: ref for ref in await storage.database.read(external_refs.of_workspace, SYSTEM, "")}
-    said: dict[object, list[Row]] = defaultdict(list)
+    said: dict[str, list[Row]] = defaultdict(list)
     for row in tables.get("messages", ()):
-        said[row.get("session_id")].append(row)
+        said[str(row.get("session_id"))].append(row)
     coming: dict[str, _Coming] = {}
     for row in tables.get("sessions", ()):
         name = row.get("id")
-        own = said.pop(name, [])
+        own = said.pop(str(name), [])
         digest = blake2b(to_json([dict(row), *map(dict, own)]).encode(), digest_size=16).digest()
         if not isinstance(name, str) or not name:
             done.skipped.append("sessions: a row has no id")
@@ -257,7 +257,7 @@ def _calls(text: object) -> list[ToolCall]:
 
 def _ended(connection: Connection, turn: NewTurn, row: Row, at: str) -> list[Event]:
     """Store the turn by which a session has a status and tokens; return its end."""
-    status, tokens = _STATUSES.get(row.get("status")), row.get("total_tokens")
+    status, tokens = _STATUSES.get(str(row.get("status"))), row.get("total_tokens")
     spent = min(max(tokens, 0), TOKENS_MAX) if isinstance(tokens, int) else 0
     if status is None and not spent:
         return []
