@@ -1,4 +1,4 @@
-"""Codepilot's files in and out: each session once and under its id, none lost, and as it came unless it was repaired."""
+"""Codepilot's files in and out: each session once and under its id, none lost, and as it came or repaired."""
 
 from __future__ import annotations
 

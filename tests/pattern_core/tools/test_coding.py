@@ -84,7 +84,7 @@ async def test_an_edit_that_does_not_fit_changes_nothing(able: ToolRig) -> None:
     [
         ("../../secret.txt", PermissionDenied),
         ("/etc/passwd", PermissionDenied),
-        ("out/secret.txt", UnreadableFile),
+        ("out/secret.txt", NotFound),
         ("none.txt", NotFound),
         ("bytes", UnreadableFile),
         (".", InvalidInput),

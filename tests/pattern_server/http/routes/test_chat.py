@@ -1,8 +1,8 @@
 """Chat sessions at the paths of seed 004. The numbers are those of its cases, C1 to C46.
 
 Not taken over, so without a test here: the queue in memory (C13 to C16, a stream is a position in the log; that readers
-share nothing is C39), pieces of calls (C17, in the tests of providers), and plans (C45, whose names are those of files in a folder). C44 is in
-tests/pattern_core/test_chat_files.py.
+share nothing is C39), pieces of calls (C17, in the tests of providers), and plans (C45: their names are those of files
+in a folder). C44 is in tests/pattern_core/test_chat_files.py.
 """
 
 from __future__ import annotations
