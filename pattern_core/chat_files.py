@@ -33,7 +33,7 @@ from pattern_db.columns import Json, canonical, iso, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, TurnStatus
 from pattern_db.errors import RowNotFound
-from pattern_db.journal import turns, usage
+from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import external_refs, imports, messages, sessions
 from pattern_db.tables.external_refs import ExternalRef
@@ -182,10 +182,13 @@ async def _store(
             rows = _rows(agent_id, chat, [places[at, no] for no in range(len(chat.said))], done)
             messages.append(connection, rows)
             turn = NewTurn(agent_id, turn_ids[at], author, 0, created, session_id=new.id)
-            events += _ended(connection, turn, row, updated)
-            then = _session_row(sessions.chat(connection, new.id))
+            events += _ended(connection, turn, _STATUSES.get(str(row.get("status"))), updated)
+            # What was used elsewhere is no usage here: no budget counts it.
+            used = row.get("total_tokens")
+            tokens = min(max(used, 0), TOKENS_MAX) if isinstance(used, int) else 0
+            then = {**_session_row(sessions.chat(connection, new.id)), "total_tokens": tokens}
             repaired = {"status": then["status"]} if row.get("status") == "running" else {}
-            raw: Json = {"source": source, "row": {**row, **repaired}, "then": then}
+            raw: Json = {"source": source, "row": {**row, **repaired}, "then": then, "tokens": tokens}
             ref = ExternalRef(SYSTEM, _KIND, "", after + at + 1, new.id, chat.digest, raw)
             external_refs.add(connection, ref)
             done.added.update(sessions=1, messages=len(rows))
@@ -255,17 +258,11 @@ def _calls(text: object) -> list[ToolCall]:
     return made
 
 
-def _ended(connection: Connection, turn: NewTurn, row: Row, at: str) -> list[Event]:
-    """Store the turn by which a session has a status and tokens; return its end."""
-    status, tokens = _STATUSES.get(str(row.get("status"))), row.get("total_tokens")
-    spent = min(max(tokens, 0), TOKENS_MAX) if isinstance(tokens, int) else 0
-    if status is None and not spent:
+def _ended(connection: Connection, turn: NewTurn, status: TurnStatus | None, at: str) -> list[Event]:
+    """Store the turn by which a session has a status; return its end."""
+    if status is None:
         return []
-    status = status or TurnStatus.COMPLETED
     key = turns.insert(connection, turn)
-    if spent:  # how much of it was input is not known, nor which model it was
-        used = usage.UsageRow(key, 1, 1, turn.agent_id, SYSTEM, "unknown", at, spent, 0, is_estimate=True)
-        usage.add(connection, used)
     error = {TurnStatus.INTERRUPTED: _CUT_OFF, TurnStatus.FAILED: _FAILED}.get(status)
     rest = turns.end(connection, key, status=status, ended_at=at, error=error)
     return append(connection, (key, turn.id), [ended(status, error, rest)], created_at=at)

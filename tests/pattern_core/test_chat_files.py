@@ -126,6 +126,8 @@ async def test_c44_three_sessions_one_running_come_once_and_go_out_as_they_came(
             SECOND: (TurnStatus.INTERRUPTED, 30, 2),
             THIRD: (None, 0, 0),
         }
+        used = await world.constellation.database.read(fetch_all, "SELECT count(*) FROM usage")
+        assert used == [(0,)], "what was used elsewhere is charged to no budget"
         write(tmp_path / "out.db", "codepilot", await export_chats(world.constellation.storage))
     assert read(tmp_path / "out.db").tables == expected
 

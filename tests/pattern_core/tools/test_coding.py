@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -132,7 +131,7 @@ async def test_git_shows_diff_status_and_log(able: ToolRig, tmp_path: Path) -> N
     commands = ["init -q -b main", "add a.txt", "-c user.name=a -c user.email=a@example.org commit -qm First"]
     (place / "a.txt").write_text("one\n")
     for one in commands:
-        await trio.to_thread.run_sync(lambda one=one: subprocess.run(["git", "-C", place, *one.split()], check=True))
+        await trio.run_process(["git", "-C", str(place), *one.split()])
     clean = await able.call(coding.git_diff)
     assert (clean["diff"], clean["hasChanges"], clean["command"]) == ("", False, "git diff --")
     (place / "a.txt").write_text("two\n")
