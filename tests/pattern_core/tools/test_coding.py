@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied, Unavailable
-from pattern_core.files.disk import LISTED_MAX, UnreadableFile, list_directory
+from pattern_core.files.disk import UnreadableFile
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.shell.shell import Shell
 from pattern_core.tools.builtin import coding
@@ -103,16 +103,6 @@ async def test_nothing_outside_of_the_roots_is_read_or_written(
         with pytest.raises(PatternError):
             await able.call(coding.list_dir, path=f"{path}/..x")
     assert (tmp_path / "secret.txt").read_text() == "hunter2"
-
-
-def test_a_directory_is_listed_within_its_bound(tmp_path: Path) -> None:
-    assert list_directory(tmp_path, ".") == []
-    for number in range(LISTED_MAX + 1):
-        (tmp_path / f"f{number}").touch()
-    with pytest.raises(UnreadableFile, match="list a part"):
-        list_directory(tmp_path, ".")
-    with pytest.raises(NotFound):
-        list_directory(tmp_path, "f1")
 
 
 async def test_commands_answer_as_the_original_does(able: ToolRig, monkeypatch: pytest.MonkeyPatch) -> None:
