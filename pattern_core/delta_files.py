@@ -36,8 +36,10 @@ _WORDS = ("content", "description")  # of a row, which are not stored twice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaImport:
-    """What an import did, by table; `conflicts` were imported before and differ, `skipped` cannot be stored."""
+class FileImport:
+    """What an import of a program's file did, by table; `conflicts` were imported before and differ, `skipped` cannot
+    be stored.
+    """
 
     added: Counter[str] = field(default_factory=Counter)
     present: Counter[str] = field(default_factory=Counter)
@@ -53,7 +55,7 @@ class _Import:
 
     delta: Delta
     source: str
-    done: DeltaImport
+    done: FileImport
     known: dict[tuple[str, int], bytes | None]
     local: dict[tuple[str, int], str]
     taken: dict[str, set[int]]
@@ -89,7 +91,7 @@ class _Import:
 
 async def import_delta(
     delta: Delta, tables: Mapping[str, Sequence[Row]], *, source: str, version: str, is_dry: bool = False
-) -> DeltaImport:
+) -> FileImport:
     """Add the rows of a file to a workspace; `source` is the name of the file's folder.
 
     Raises:
@@ -98,7 +100,7 @@ async def import_delta(
     """
     if unknown := {*tables} - {"kv", *KINDS}:
         raise InvalidInput(f"Delta has no table {min(unknown)!r}; send kv, {', '.join(KINDS)}")
-    storage, done = delta.constellation.storage, DeltaImport()
+    storage, done = delta.constellation.storage, FileImport()
     refs = await storage.database.read(external_refs.of_workspace, SYSTEM, delta.workspace)
     taken: dict[str, set[int]] = {}
     for ref in refs:

@@ -17,7 +17,7 @@ import trio
 from pattern_core.conversation.history import IMPORTED
 from pattern_core.errors import IdempotencyMismatch, InvalidInput
 from pattern_core.events import Draft, Event, append
-from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, message_id
+from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, message_id
 from pattern_core.journal import Journal
 from pattern_core.limits import IMPORT_MESSAGES_MAX, KEY_CHARS_MAX, Limits
 from pattern_core.messages import check_text
@@ -91,22 +91,21 @@ class HistoryImports:
         order = sorted(range(len(past)), key=moments.__getitem__)
         times = [min(_unix_ms(moments[index]), now_ms) for index in order]
         digests = None if idempotency_key is None else _digests(agent_id, author, idempotency_key, past)
-        newest = _first_position(times[-1])
         ids = self.journal.ids
-        floor = ids.pass_by(newest)
-        ids.pass_by(max(floor, newest) + len(past))
+        floor = reserve(ids, times)
 
         def store(connection: Connection) -> tuple[Imported, list[Event]]:
             known = None if digests is None else _replayed(connection, *digests)
             if known is not None:
                 return known, []
-            now, positions = iso(now_ms), dict(zip(order, _positions(connection, agent_id, times, floor), strict=True))
+            now = iso(now_ms)
+            positions = dict(zip(order, free_positions(connection, agent_id, times, floor), strict=True))
             live = sessions.known(connection, agent_id, {one.session_id for one in past if one.session_id})
             rows = [
                 _row(agent_id, past[index], moments[index], position, live) for index, position in positions.items()
             ]
             messages.append(connection, rows)
-            by_index = [positions[index] for index in range(len(past))]
+            by_index = [int(positions[index]) for index in range(len(past))]
             if digests is not None:
                 messages.note_import(connection, ImportRow(*digests, agent_id, now, by_index))
             draft = Draft("history.imported", {"agent_id": agent_id, "count": len(rows)})
@@ -170,15 +169,15 @@ def _unix_ms(moment: datetime) -> int:
     return (moment - _EPOCH) // _MS
 
 
-def _row(agent_id: str, message: PastMessage, moment: datetime, position: int, live: Collection[str]) -> MessageRow:
+def _row(agent_id: str, message: PastMessage, moment: datetime, position: str, live: Collection[str]) -> MessageRow:
     """Return the row of an imported message; one that names a session of the agent (`live`) is said in that."""
     details = dict(message.metadata or {})
     if message.name is not None:
         details["name"] = message.name
     return MessageRow(
-        id=message_id(_text(position)),
+        id=message_id(position),
         agent_id=agent_id,
-        position=_text(position),
+        position=position,
         role=message.role,
         content=message.content,
         created_at=iso(_unix_ms(moment)),
@@ -212,13 +211,23 @@ def _imported(positions: Sequence[int], *, is_replay: bool = False) -> Imported:
     return Imported(ids=[message_id(_text(position)) for position in positions], is_replay=is_replay)
 
 
-def _positions(connection: Connection, agent_id: str, times: Sequence[int], floor: int) -> list[int]:
-    """Return a free position for each time (unix ms), rising; in its own millisecond unless that is full.
+def reserve(ids: Ids, times: Sequence[int]) -> int:
+    """Keep positions of other messages behind those of an import with these times (unix ms, rising); return the floor
+    for `free_positions`.
+    """
+    newest = _first_position(times[-1])
+    floor = ids.pass_by(newest)
+    ids.pass_by(max(floor, newest) + len(times))
+    return floor
+
+
+def free_positions(connection: Connection, agent_id: str, times: Sequence[int], floor: int) -> list[str]:
+    """Return a free position for each time (unix ms, rising), rising; in its own millisecond unless that is full.
 
     Positions up to `floor` may have been assigned to messages that are not stored yet; those are in the lower half of
     their milliseconds, except in that of `floor` itself.
     """
-    positions: list[int] = []
+    positions: list[str] = []
     last, full_to = -1, -1
     for time_ms in times:
         wanted = max(_first_position(time_ms), last + 1)
@@ -231,7 +240,7 @@ def _positions(connection: Connection, agent_id: str, times: Sequence[int], floo
             if wanted >> SEQUENCE_BITS == floor >> SEQUENCE_BITS:
                 wanted = max(wanted, floor + 1)
             full_to = end
-        positions.append(wanted)
+        positions.append(_text(wanted))
         last = wanted
     return positions
 

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
@@ -21,6 +22,7 @@ from pattern_core.untrusted import plain
 
 FILES_MAX = 10_000  # of one folder
 ENTRIES_MAX = 100_000  # entries per scan
+LISTED_MAX = 2_000  # entries of one directory in a list
 FILE_BYTES_MAX = 20 * 1024 * 1024
 NAME_CHARS_MAX = 500
 PART_BYTES_MAX = 255  # the longest name in file systems
@@ -236,6 +238,29 @@ def read_file(root: Path, name: str) -> bytes:
         if len(data) > FILE_BYTES_MAX:  # it grew while it was read
             raise too_long(len(data))
         return data
+
+
+def list_directory(root: Path, name: str) -> list[tuple[str, bool]]:
+    """Return what is in a directory (`.`: the folder's own), by name, and whether each is a directory itself; links are
+    none.
+
+    Raises:
+        InvalidInput: the name leads out of the folder.
+        NotFound: there is no such directory.
+        UnreadableFile: it cannot be read, or has too much in it.
+        Unavailable: the folder's directory is not there.
+    """
+    parts = [] if name == "." else check_name(name).split("/")
+    try:
+        with _directory(root, parts) as descriptor, os.scandir(descriptor) as found:
+            entries = [(one.name, one.is_dir(follow_symlinks=False)) for one in islice(found, LISTED_MAX + 1)]
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"there is no directory {name!r} in this folder") from None
+    except OSError as error:
+        raise UnreadableFile(f"{name} cannot be opened: {_words(error)}") from None
+    if len(entries) > LISTED_MAX:
+        raise UnreadableFile(f"{name} has more than {LISTED_MAX} entries; list a part of it")
+    return sorted((entry.encode("utf-8", "replace").decode(), is_directory) for entry, is_directory in entries)
 
 
 def too_long(size: int) -> UnreadableFile:

@@ -44,7 +44,8 @@ class SessionRow:
 @dataclass(frozen=True, slots=True)
 class ChatRow:
     """A session of an agent as a front end lists it: the `status` of its newest turn (None: it had none), how many
-    messages of people, the agent and tools it has, what its turns used, in and out, and what was said in it first.
+    messages of people, the agent and tools it has, the tokens of its turns (in and out, and those from before it was
+    imported), and what was said in it first.
     """
 
     id: str
@@ -73,7 +74,8 @@ _CHATS = Table(
         "status": "(SELECT status FROM turn WHERE session_id = sessions.id ORDER BY key DESC LIMIT 1)",
         "message_count": f"(SELECT count(*) FROM {_OF_SESSION} AND role IN ('user', 'assistant', 'tool'))",
         "tokens": "(SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM turn JOIN usage ON usage.turn = turn.key"
-        " WHERE turn.session_id = sessions.id)",
+        " WHERE turn.session_id = sessions.id) + coalesce((SELECT raw ->> '$.tokens' FROM external_refs"
+        " WHERE system = 'codepilot' AND local_id = sessions.id), 0)",
         "first_said": f"(SELECT content FROM {_OF_SESSION} AND role = 'user' ORDER BY position LIMIT 1)",
     },
     types={"status": TurnStatus},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -16,9 +17,18 @@ import trio
 from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import Conflict
-from pattern_db import delta_files, files
-from pattern_server.cli.client import Api, Json
-from pattern_server.cli.command import ExitCode, Home, PlainGroup, creating, in_constellation, json_of, local
+from pattern_db import files, program_files
+from pattern_server.cli.client import Api, Json, ServerFailed
+from pattern_server.cli.command import (
+    ExitCode,
+    Home,
+    PlainGroup,
+    agent_option,
+    creating,
+    in_constellation,
+    json_of,
+    local,
+)
 from pattern_server.cli.constellations import decided
 from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import DONE, SKIPPED, Output
@@ -26,18 +36,22 @@ from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
 LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
-WHOLE, DELTA = "constellation", "delta"
+WHOLE, DELTA, CODEPILOT = "constellation", "delta", program_files.CODEPILOT
+PLANS = "plans"  # the folder with Codepilot's plans
 BRANCHED, NO_GIT = ("v1", "v2"), "no-git"  # versions of Delta with a file for each branch; the name of none
 VERSIONS = {"3": 3, "4": 4, "letta": portable.LETTA}
+
+_DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
 car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 
 
 @click.command(epilog="Example: pattern export agent --name ada -o ada.car")
-@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA]))
+@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA, CODEPILOT]))
 @click.option("--name", metavar="NAME", help="The agent, group or constellation.  [default: the only constellation]")
 @click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Of KIND delta: the project.")
 @click.option("--format", "form", type=click.Choice(["v1", "v4"]), default="v1", help="Of KIND delta.  [default: v1]")
+@click.option("--plans", type=_DIRECTORY, help="Of KIND codepilot: a directory for the plans.")
 @click.option(
     "-o", "--output", "target", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file."
 )
@@ -51,13 +65,15 @@ async def export(
     name: str | None,
     workspace: str | None,
     form: Literal["v1", "v4"],
+    plans: Path | None,
     target: Path,
     version: str,
     overwrite: bool,
 ) -> ExitCode:
     """Write an archive of an agent, of a group with its members, or of a constellation: KIND says which.
 
-    KIND delta writes a workspace as a database that Delta's programs open; v4 has no tasks.
+    KIND delta writes a workspace as a database that Delta's programs open; v4 has no tasks. KIND codepilot writes all
+    sessions of agents as one that Codepilot opens.
 
     Messages, memory with its history, archive, files, tasks, schedules and use travel. Keys, tokens, consent and what
     turns did step by step stay here.
@@ -66,6 +82,9 @@ async def export(
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
     if kind == DELTA:
         return await _export_delta(home, output, workspace, form, target)
+    if kind == CODEPILOT:
+        tables = (await home.get("codepilot", "export"))["tables"]
+        return await _write_rows(output, "the sessions", CODEPILOT, tables, target, await _export_plans(home, plans))
     if kind == WHOLE:
         name = None  # it is `home`'s
     elif name is None:
@@ -95,15 +114,47 @@ async def _export_delta(
     if workspace is None:
         raise click.UsageError("No workspace was named. Use --workspace NAME.")
     tables = (await home.get("delta", "export", workspace=workspace, version=form))["tables"]
-    with files.temporary(target) as beside:
-        await trio.to_thread.run_sync(delta_files.write, beside, form, tables)
-        files.replace(beside, target)
-    counts = {table: len(rows) for table, rows in tables.items()}
-    output.result({"file": str(target), "rows": counts}, f"Exported {workspace} to {target} ({_numbers(counts)}).")
+    await _write_rows(output, workspace, form, tables, target, {})
     left = len(await home.pages("tasks", workspace=workspace)) if form == "v4" else 0
     if left:
         output.note(f"Delta v4 has no tasks. Left out: {left}.")
     return SKIPPED if left else DONE
+
+
+async def _write_rows(
+    output: Output,
+    what: str,
+    form: program_files.Version,
+    tables: Mapping[str, list[Json]],
+    target: Path,
+    more: Mapping[str, int],
+) -> ExitCode:
+    with files.temporary(target) as beside:
+        await trio.to_thread.run_sync(program_files.write, beside, form, tables)
+        files.replace(beside, target)
+    counts = {**{table: len(rows) for table, rows in tables.items()}, **more}
+    output.result({"file": str(target), "rows": counts}, f"Exported {what} to {target} ({_numbers(counts)}).")
+    return DONE
+
+
+async def _export_plans(home: Home, into: Path | None) -> Mapping[str, int]:
+    """Write the plans into a directory, in place of earlier ones of their names; return their number."""
+    if into is None:
+        return {}
+    names = await _plans(home) or []
+    for name in names:
+        with files.temporary(into / name) as beside:
+            await home.download(beside, "folders", PLANS, "files", name)
+            files.replace(beside, into / name)
+    return {PLANS: len(names)}
+
+
+async def _plans(home: Home) -> list[str] | None:
+    """Return the names of the plans; None if there is no folder for them yet."""
+    if all(folder["name"] != PLANS for folder in await home.pages("folders")):
+        return None
+    names = [str(file["name"]) for file in await home.pages("folders", PLANS, "files")]
+    return [name for name in names if "/" not in name and name.endswith(".md")]
 
 
 @click.command()
@@ -189,7 +240,7 @@ async def delta(home: Home, output: Output, paths: tuple[Path, ...], workspace: 
         source = file.resolve().parent.name
         if workspace is None and source.startswith("."):
             raise click.UsageError(f"{file} holds the memory of several projects, perhaps. Name one with --workspace.")
-        found = await trio.to_thread.run_sync(delta_files.read, file)
+        found = await trio.to_thread.run_sync(program_files.read, file)
         branch = NO_GIT if source.endswith(NO_GIT) else source.rpartition("-")[2]
         body: Json = {"source": source, "branch": branch if found.version in BRANCHED else None}
         body |= {"version": found.version, "tables": found.tables, "workspace": workspace, "dry_run": dry_run}
@@ -202,6 +253,53 @@ async def delta(home: Home, output: Output, paths: tuple[Path, ...], workspace: 
     if output.is_json:
         output.data(reports)
     return SKIPPED if any(one["conflicts"] or one["skipped"] for one in reports) else DONE
+
+
+@import_.add("codepilot", "codepilot/data/codepilot.db --plans ~/shop/.codepilot/plans -a ada")
+@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--plans", type=_DIRECTORY, help="A directory with plans; they become the files of the folder `plans`.")
+@agent_option
+async def codepilot(home: Home, output: Output, file: Path, plans: Path | None, agent: str) -> ExitCode:
+    """Import the sessions of a file of Codepilot as an agent's; the same file again changes nothing.
+
+    They keep their ids, and can be continued; one that was running is interrupted. The file is read from a copy.
+    """
+    found = await trio.to_thread.run_sync(program_files.read, file)
+    body: Json = {"source": file.name, "tables": found.tables, "agent": agent}
+    done = await home.call("POST", "codepilot", "import", body=body)
+    if plans is not None:
+        await _import_plans(home, plans, agent, done)
+    output.result(done, f"Imported {file}: {_numbers(done['added']) or 'nothing new'}.")
+    for line in (*done["conflicts"], *done["skipped"]):
+        output.say(f"  {line}")
+    return SKIPPED if done["conflicts"] or done["skipped"] else DONE
+
+
+async def _import_plans(home: Home, plans: Path, agent: str, done: Json) -> None:
+    """Add the plans in a directory to the folder `plans`, which the agent may read; note in `done` what was done."""
+    chosen = sorted(file for file in plans.glob("*.md") if file.is_file())
+    there = await _plans(home)
+    if chosen and there is None:
+        await home.call("POST", "folders", body={"name": PLANS, "description": "Plans of Codepilot."})
+        await home.call("POST", "folders", PLANS, "attachments", body={"agent": agent, "access": "read"})
+    for file in chosen:
+        what = "added"
+        if file.name in (there or ()):
+            with tempfile.TemporaryDirectory(prefix="pattern-import-") as folder:
+                await home.download(copy := Path(folder) / "plan", "folders", PLANS, "files", file.name)
+                what = "present" if copy.read_bytes() == file.read_bytes() else "conflicts"
+        try:
+            if what == "added":
+                await home.call("PUT", "folders", PLANS, "files", file.name, data=file.read_bytes())
+        except ServerFailed as error:
+            if error.status not in (400, 413, 422):
+                raise
+            done["skipped"].append(f"{PLANS}: {error.message}")
+            continue
+        if what == "conflicts":
+            done[what].append(f"the plan {file.name} is another one here")
+        else:
+            done[what][PLANS] = done[what].get(PLANS, 0) + 1
 
 
 @car.add("show", "home.car", runs=local)

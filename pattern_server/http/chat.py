@@ -1,24 +1,22 @@
-"""Chat sessions in the forms of seed 004: what is listed and shown of a session, its messages, and its stream.
+"""Chat sessions in the forms of seed 004: what is listed and shown of a session, and its stream.
 
 Source: the project's seed 004, a plan of the HTTP interface of a web server for coding agents.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
+from pattern_core.chat_files import result_of
 from pattern_core.constellation import Constellation
 from pattern_core.errors import InvalidInput
 from pattern_core.events import TERMINAL, Event
 from pattern_core.sessions import Chat
-from pattern_core.views import StoredMessage
-from pattern_db.enums import EffectStatus, Role, TurnStatus
+from pattern_db.enums import EffectStatus, TurnStatus
 from pattern_db.journal import usage
 from pattern_db.journal.turns import TurnRow
 from pattern_server.http.routing import AwakeAccess
@@ -61,32 +59,6 @@ def preview_of(text: str | None) -> str | None:
     if len(units) <= 2 * PREVIEW_UNITS_MAX:
         return text
     return units[: 2 * (PREVIEW_UNITS_MAX - 3)].decode("utf-16-le", "ignore") + "..."
-
-
-def message_of(row: StoredMessage) -> dict[str, object]:
-    """Return a message in the form of OpenAI's chat completions. A result that is JSON is indented by two spaces."""
-    made: dict[str, object] = {"role": row.role.value, "content": row.content}
-    if row.role is Role.TOOL:
-        found, text = result_of(row.content), row.content or ""
-        is_error = isinstance(row.tool_result, dict) and row.tool_result.get("is_error")
-        shown = text if isinstance(found, str) else json.dumps(found, ensure_ascii=False, indent=2)
-        return {**made, "content": f"Error: {text}" if is_error else shown, "tool_call_id": row.tool_call_id}
-    parts = row.parts if isinstance(row.parts, list) else []
-    calls = [part for part in parts if isinstance(part, dict) and part.get("type") == "tool_call"]
-    return {**made, "content": row.content or None, "tool_calls": [_call(call) for call in calls]} if calls else made
-
-
-def _call(part: Mapping[str, Any]) -> dict[str, object]:
-    text = part.get("invalid") or json.dumps(part["arguments"], ensure_ascii=False, separators=(",", ":"))
-    return {"id": part["call_id"], "type": "function", "function": {"name": part["tool"], "arguments": text}}
-
-
-def result_of(content: str | None) -> object:
-    """Return a tool's result as the original has it: an object or a list if it is one, else the text."""
-    with suppress(ValueError, RecursionError):
-        if isinstance(found := json.loads(content or ""), dict | list):
-            return found
-    return content or ""
 
 
 # The stream

@@ -17,8 +17,8 @@ from pattern_core.delta import Delta
 from pattern_core.delta_files import as_memories, export_delta, import_delta
 from pattern_core.errors import InvalidInput
 from pattern_db.connection import fetch_all, open_connection
-from pattern_db.delta_files import COLUMNS, read, write
 from pattern_db.errors import BackupInvalid, RowConflict
+from pattern_db.program_files import COLUMNS, read, write
 from tests.pattern_core.test_delta import memory
 
 SESSION = "1795294271726-lrse60"

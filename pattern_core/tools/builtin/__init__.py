@@ -6,6 +6,7 @@ from pattern_core.tools.builtin.assignment import assign, claim
 from pattern_core.tools.builtin.block import block
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.calculator import calculator
+from pattern_core.tools.builtin.coding import CODING
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
 from pattern_core.tools.builtin.event import event_create, event_list, event_update
 from pattern_core.tools.builtin.file import file, file_save
@@ -50,4 +51,5 @@ BUILTIN: tuple[Tool, ...] = (
     claim,
     notable,
     emergency_halt,
+    *CODING,
 )

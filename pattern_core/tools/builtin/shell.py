@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pattern_core.errors import Unavailable
 from pattern_core.shell.policy import ShellSettings, verdict
-from pattern_core.shell.shell import TIMEOUT_MAX_S, TIMEOUT_S, Command
+from pattern_core.shell.shell import TIMEOUT_MAX_S, TIMEOUT_S, Command, Shell
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, done, needed, tool
 from pattern_db.enums import EffectClass
 from pattern_db.tables import sessions
@@ -53,20 +53,14 @@ async def shell(
     """Run commands in a sandbox. Each starts in the same directory; spawn what takes minutes. Commands that
     change something may need a person's consent; a single program that only reads, or several joined by |, need none.
     """
-    service = context.toolbox.shell
-    if service is None:
-        raise Unavailable(
-            "this server runs no commands; an administrator names a directory for them in pattern.toml, as"
-            ' roots = ["/srv/work"] in the section [shell]'
-        )
-    agent_id = context.agent_id
+    service, agent_id = service_of(context), context.agent_id
     match op:
         case "execute":
-            line, place = needed(command, "command", op), await _placed(context, directory)
+            line, place = needed(command, "command", op), await placed(context, directory)
             ended = await service.execute(line, agent_id=agent_id, directory=place, timeout_s=timeout)
             return _finished(ended, timeout)
         case "spawn":
-            line, place = needed(command, "command", op), await _placed(context, directory)
+            line, place = needed(command, "command", op), await placed(context, directory)
             task = await service.spawn(line, agent_id=agent_id, directory=place)
             return done(f"It runs as {task.id}; output shows what it prints", **_shown(task))
         case "output":
@@ -82,7 +76,21 @@ async def shell(
             return done(words, tasks=[_shown(task) for task in tasks])
 
 
-async def _placed(context: ToolContext, directory: str | None) -> str | None:
+def service_of(context: ToolContext) -> Shell:
+    """Return the shell.
+
+    Raises:
+        Unavailable: the server has none.
+    """
+    if context.toolbox.shell is None:
+        raise Unavailable(
+            "this server runs no commands; an administrator names a directory for them in pattern.toml, as"
+            ' roots = ["/srv/work"] in the section [shell]'
+        )
+    return context.toolbox.shell
+
+
+async def placed(context: ToolContext, directory: str | None) -> str | None:
     """Return the directory as meant in the turn's session, which may have one of its own."""
     if context.session_id is None:
         return directory
@@ -113,7 +121,7 @@ def _finished(ended: Command, timeout_s: float) -> dict[str, object]:
     note = f". {ended.note}" if ended.note and ended.note not in words else ""
     answer = done(
         words + note,
-        output=_shortened(ended.output.text()),
+        output=shortened(ended.output.text()),
         exit_code=ended.exit_code,
         duration_ms=round(ended.seconds * 1000),
         timeout=ended.is_timeout,
@@ -128,10 +136,10 @@ def _output(task: Command, since: int) -> dict[str, object]:
     gap = f"; {lost} bytes before this are lost" if lost else ""
     position = task.output.total
     words = f"{state}{gap}; continue with since={position}"
-    return done(words, output=_shortened(text), since=position, is_running=task.is_running, exit_code=task.exit_code)
+    return done(words, output=shortened(text), since=position, is_running=task.is_running, exit_code=task.exit_code)
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
     """Return the beginning and, since errors come last, twice as much of the end."""
     if len(text) <= SHOWN_CHARS_MAX:
         return text

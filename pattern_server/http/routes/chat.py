@@ -25,6 +25,7 @@ from fastapi.responses import JSONResponse
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from pattern_core.agents import Agent
+from pattern_core.chat_files import SYSTEM, message_of
 from pattern_core.constellation import Constellation
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.events import EventsPruned, check_kept
@@ -35,12 +36,11 @@ from pattern_core.turns.admission import DIGEST_BYTES, IncomingMessage
 from pattern_db.enums import AgentStatus, Role
 from pattern_db.journal import turns
 from pattern_server.accounts import Principal
-from pattern_server.http.chat import Mark, SessionStream, listed, message_of, shown, status_of
+from pattern_server.http.chat import Mark, SessionStream, listed, shown, status_of
 from pattern_server.http.routes.messages import IdempotencyKey
 from pattern_server.http.routing import AwakeAccess, Demand, Router, ServerState
 from pattern_server.http.sse import MEDIA_TYPE, sent
 
-ORIGIN = "codepilot"  # of sessions and messages
 LIST_MAX = 100
 MESSAGES_MAX = 10_000  # of a session in one answer, the newest
 _MISSING = "Session not found"
@@ -121,8 +121,8 @@ class ChatDirectoryRequest(ChatModel):
 async def start(body: ChatStartRequest, home: ToChatThere, idempotency_key: IdempotencyKey = None) -> Response:
     """Start a chat session with a message; its answer comes as a stream."""
     constellation = home.constellation
-    agent, roots = await _agent(constellation, body.agent), _shell(home).roots
-    session = replace(constellation.sessions.new(None, ORIGIN), working_dir=str(roots[0]) if roots else None)
+    agent, roots = await agent_of(constellation, body.agent), _shell(home).roots
+    session = replace(constellation.sessions.new(None, SYSTEM), working_dir=str(roots[0]) if roots else None)
     said = blake2b(json.dumps([agent.id, body.message]).encode(), digest_size=DIGEST_BYTES).digest()
     incoming = _incoming(body, home, agent.id, session.id, idempotency_key)
     ticket = await constellation.submit(replace(incoming, new_session=session, fingerprint=said))
@@ -153,8 +153,8 @@ async def go_on(
     return _begun(chat, ticket.turn_id)
 
 
-async def _agent(constellation: Constellation, name: str | None) -> Agent:
-    """Return the agent of a new session: the named one, else the oldest.
+async def agent_of(constellation: Constellation, name: str | None) -> Agent:
+    """Return the agent of new sessions: the named one, else the oldest.
 
     Raises:
         NotFound: there is none of that name.
@@ -176,7 +176,7 @@ def _incoming(
         content=body.message,
         sender=home.caller.sender,
         idempotency_key=key,
-        source=ORIGIN,
+        source=SYSTEM,
         policy="enqueue",
         session_id=session_id,
         is_alone=True,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.conversation.history import IMPORTED
-from pattern_core.conversation.imports import PastMessage
+from pattern_core.conversation.imports import PastMessage, free_positions, reserve
 from pattern_core.errors import IdempotencyMismatch, InvalidInput, NotFound
 from pattern_core.ids import SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, seeded_randomness
 from pattern_core.limits import IMPORT_MESSAGES_MAX
@@ -268,3 +268,14 @@ async def test_imported_instructions_reach_the_model_as_data_and_the_exchange_as
     assert [message.role for message in asked] == ["user", "user", "user", "assistant", "user"]
     assert all("<data from=" in message.text for message in asked[1:3])
     assert [message.text for message in asked[3:]] == ["Aye.", "Who are you?"]
+
+
+async def test_positions_rise_in_the_order_of_times_and_keep_off_those_of_others() -> None:
+    async with running() as world:
+        agent, ids = await world.agent(), Ids(StoppedClock(), seeded_randomness(1))
+        times = [START_MS - 5, START_MS, START_MS, START_MS]
+        before = int(ids.position())
+        floor = reserve(ids, times)
+        assert floor == before and int(ids.position()) > floor + len(times)
+        found = await world.constellation.database.read(free_positions, agent.id, times, floor)
+        assert found == sorted(set(found)) and int(found[0]) < before < int(found[1])

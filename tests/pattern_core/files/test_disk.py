@@ -205,3 +205,13 @@ def test_nothing_else_is(name: str, tmp_path: Path) -> None:
     for call in (disk.read_file, disk.look, partial(disk.write_file, data=b"x")):
         with pytest.raises(InvalidInput):
             call(tmp_path, name)
+
+
+def test_a_directory_is_listed_within_its_bound(tmp_path: Path) -> None:
+    assert disk.list_directory(tmp_path, ".") == []
+    for number in range(disk.LISTED_MAX + 1):
+        (tmp_path / f"f{number}").touch()
+    with pytest.raises(UnreadableFile, match="list a part"):
+        disk.list_directory(tmp_path, ".")
+    with pytest.raises(NotFound):
+        disk.list_directory(tmp_path, "f1")

@@ -120,6 +120,14 @@ def test_names_and_attributes() -> None:
         ("claim", EffectClass.LOCAL, True, "", False),
         ("notable", EffectClass.LOCAL, False, "", False),
         ("emergency_halt", EffectClass.LOCAL, False, "", False),
+        ("read_file", EffectClass.PURE, True, "", False),
+        ("write_file", EffectClass.IDEMPOTENT, True, "", False),
+        ("edit_file", EffectClass.UNSAFE, True, "", False),
+        ("list_dir", EffectClass.PURE, True, "", False),
+        ("run_shell", EffectClass.UNSAFE, True, "", False),
+        ("git_diff", EffectClass.UNSAFE, True, "", False),
+        ("git_status", EffectClass.UNSAFE, True, "", False),
+        ("git_log", EffectClass.UNSAFE, True, "", False),
     ]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
-from pattern_db.delta_files import read, write
+from pattern_db.program_files import read, write
 from tests.pattern_core.legacy.theirs import Theirs, old_agent, old_export, old_memory
+from tests.pattern_core.test_chat_files import repaired, tables
 from tests.pattern_core.test_delta_files import GOLDEN
 from tests.pattern_server.cli.conftest import Pattern
 
@@ -96,3 +98,39 @@ def test_delta_goes_in_and_out_as_files(pattern: Pattern, tmp_path: Path) -> Non
     assert newer.code == 3 and "Left out: 4." in newer.err
     assert read(Path(f"{out}4")).version == "v4"
     assert pattern("export", "delta", "-o", f"{out}5", "-c", "home").code == 2
+
+
+def test_codepilot_goes_in_and_out_as_files(pattern: Pattern, tmp_path: Path) -> None:
+    pattern("constellation", "create", "home")
+    pattern("agent", "create", "ada", "-c", "home")
+    source, out = tmp_path / "codepilot.db", tmp_path / "out.db"
+    write(source, "codepilot", tables())
+    before = source.read_bytes()
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    # The original's plan file, whose digest is known.
+    lines = ["---", "id: plan_mitp2o00_abc123", 'title: "Add login"', "type: implementation"]
+    lines += [f"{name}: 2025-12-06T10:00:00.000Z" for name in ("createdAt", "updatedAt")]
+    lines += ["sessionId: null", "tags: a, b", "---", "", "# Plan", "", "1. Do it"]
+    (plans / "add-login.md").write_text("\n".join(lines))
+    digest = "c2cbe58a491ff416eee3f3d52a5440b1c551bb02dda99d3d137987b9ef789d2c"
+    assert sha256((plans / "add-login.md").read_bytes()).hexdigest() == digest
+    done = pattern("import", "codepilot", str(source), "--plans", str(plans), "-c", "home", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json["added"] == {"sessions": 3, "messages": 6, "plans": 1}
+    again = pattern("import", "codepilot", str(source), "--plans", str(plans), "-c", "home", "--json")
+    assert (again.code, again.json["added"]) == (0, {})
+    assert again.json["present"] == done.json["added"]
+    assert (source.read_bytes(), [one.name for one in plans.iterdir()]) == (before, ["add-login.md"])
+    written = pattern("export", "codepilot", "-o", str(out), "--plans", str(tmp_path / "new"), "-c", "home")
+    assert (written.code, "plans: 1" in written.out) == (0, True), written.err
+    assert read(out).tables == repaired()
+    assert (tmp_path / "new" / "add-login.md").read_bytes() == (plans / "add-login.md").read_bytes()
+    (plans / "add-login.md").write_text("other")
+    (plans / "..md").write_text("hidden")
+    changed = pattern("import", "codepilot", str(source), "--plans", str(plans), "-c", "home")
+    assert changed.code == 3 and "add-login.md is another one here" in changed.out and "plans: " in changed.out
+    other = tmp_path / "delta.db"
+    write(other, "v1", GOLDEN)
+    assert pattern("import", "codepilot", str(other), "-c", "home").code == 2
+    assert pattern("import", "delta", str(source), "--workspace", "shop", "-c", "home").code == 2

@@ -72,6 +72,7 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/workspaces/{workspace}/aliases": {"system": "delta", "alias": "srv_shop-main"},
     "POST /constellations/{c}/workspaces/{workspace}/merge": {"into": "other"},
     "POST /constellations/{c}/delta/import": {"source": "srv_shop-main", "version": "v1", "tables": {}},
+    "POST /constellations/{c}/codepilot/import": {"source": "codepilot.db", "tables": {}},
     "POST /constellations/{c}/tasks": {"title": "Pay the rent"},
     "PATCH /constellations/{c}/tasks/{task_id}": {"status": "completed"},
     "POST /constellations/{c}/groups/{g}/messages": {"content": "Hello"},

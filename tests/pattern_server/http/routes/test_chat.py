@@ -1,7 +1,8 @@
 """Chat sessions at the paths of seed 004. The numbers are those of its cases, C1 to C46.
 
 Not taken over, so without a test here: the queue in memory (C13 to C16, a stream is a position in the log; that readers
-share nothing is C39), pieces of calls (C17, in the tests of providers), and plans (C45).
+share nothing is C39), pieces of calls (C17, in the tests of providers), and plans (C45: their names are those of files
+in a folder). C44 is in tests/pattern_core/test_chat_files.py.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import httpx2
 import pytest
 import trio
 
+from pattern_core.chat_files import message_of, result_of
 from pattern_core.messages import Text
 from pattern_core.models.errors import ModelRefused
 from pattern_core.models.model import ModelReply, Usage
@@ -27,7 +29,7 @@ from pattern_db.enums import Role
 from pattern_db.tables import sessions
 from pattern_db.tables.messages import MessageRow
 from pattern_db.tables.sessions import SessionRow
-from pattern_server.http.chat import message_of, preview_of, result_of
+from pattern_server.http.chat import preview_of
 from tests.pattern_server.place import Place, client_of, config_for, serving
 
 # Digests of the original's bytes: a stream without numbers, the messages of a session, a list.

@@ -1,8 +1,9 @@
-"""Files of Delta: which variant one is, its rows, and files that its programs open.
+"""Files of other programs: which program's and variant one is, its rows, and files that these programs open.
 
 A file is never opened where it lies: a program may be writing to it. It is copied with its log, and the copy is read.
 
-Source: schemas of Delta v1 to v4 and Epsilon (2026-01), as their programs create them. Times are milliseconds.
+Source: schemas of Delta v1 to v4 and Epsilon (2026-01), as their programs create them; times are milliseconds. Those of
+Codepilot (2025-12), whose files of the first days have neither titles nor plans; times are text.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Literal
 from pattern_db.connection import Connection, Value, fetch_all, opened_at, transaction
 from pattern_db.errors import BackupInvalid, RowConflict
 
-Version = Literal["v1", "v4"]
+Version = Literal["v1", "v4", "codepilot"]
 Row = Mapping[str, Value]
+CODEPILOT: Version = "codepilot"
 SECONDS_BELOW = 10**11  # newest times below this are seconds, as one program stores them
 _TIMES = ("created_at", "updated_at", "timestamp", "completed_at", "last_accessed")
 _V1 = """
@@ -61,7 +63,15 @@ CREATE TRIGGER memories_fts_ai AFTER INSERT ON memories BEGIN {_INDEXED} ({_NEW}
 CREATE TRIGGER memories_fts_ad AFTER DELETE ON memories BEGIN {_UNINDEXED} {_OLD}); END;
 CREATE TRIGGER memories_fts_au AFTER UPDATE ON memories BEGIN {_UNINDEXED} {_OLD}); {_INDEXED} ({_NEW}); END;
 """
-_SCHEMAS: Mapping[Version, str] = {"v1": _V1, "v4": _V4}
+_CODEPILOT = """
+CREATE TABLE sessions (id TEXT PRIMARY KEY, status TEXT NOT NULL DEFAULT 'idle', working_dir TEXT NOT NULL,
+    total_tokens INTEGER DEFAULT 0, created_at TEXT NOT NULL, updated_at TEXT NOT NULL, title TEXT, current_plan TEXT);
+CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE, role TEXT NOT NULL, content TEXT,
+    tool_call_id TEXT, tool_calls TEXT, created_at TEXT NOT NULL);
+CREATE INDEX idx_messages_session ON messages(session_id);
+"""
+_SCHEMAS: Mapping[Version, str] = {"v1": _V1, "v4": _V4, CODEPILOT: _CODEPILOT}
 # By table: the columns that are read, the first of them its key. Variants lack some, and have others.
 COLUMNS: Mapping[str, Sequence[str]] = {
     "kv": ("key", "value", "created_at", "updated_at"),
@@ -75,11 +85,13 @@ COLUMNS: Mapping[str, Sequence[str]] = {
         *("id", "content", "tags", "importance", "context", "session_id"),
         *("created_at", "updated_at", "last_accessed"),
     ),
+    "sessions": ("id", "status", "working_dir", "total_tokens", "created_at", "updated_at", "title", "current_plan"),
+    "messages": ("id", "session_id", "role", "content", "tool_call_id", "tool_calls", "created_at"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeltaFile:
+class ProgramFile:
     """What is in a file: which variant it is, and its rows by table. A row has the columns of `COLUMNS` that the file
     has.
     """
@@ -88,14 +100,14 @@ class DeltaFile:
     tables: Mapping[str, Sequence[Row]]
 
 
-def read(path: Path) -> DeltaFile:
+def read(path: Path) -> ProgramFile:
     """Read a file.
 
     Raises:
-        BackupInvalid: it is none of Delta's; the message names its tables.
+        BackupInvalid: it is of none of the programs; the message names its tables.
         DatabaseError: it cannot be read.
     """
-    with tempfile.TemporaryDirectory(prefix="pattern-delta-") as folder:
+    with tempfile.TemporaryDirectory(prefix="pattern-import-") as folder:
         copy = Path(folder) / "copy.db"
         shutil.copyfile(path, copy)
         if (log := path.with_name(f"{path.name}-wal")).exists():
@@ -103,10 +115,11 @@ def read(path: Path) -> DeltaFile:
         with opened_at(copy, readonly=True) as connection:
             version = _version(connection, path)
             try:
-                tables = {table: _rows(connection, table) for table in COLUMNS if _columns(connection, table)}
+                wanted = [one for one in COLUMNS if (one in ("sessions", "messages")) == (version == CODEPILOT)]
+                tables = {table: _rows(connection, table) for table in wanted if _columns(connection, table)}
             except UnicodeDecodeError as error:
                 raise BackupInvalid(f"{path} has a text that is not UTF-8: {error}") from None
-    return DeltaFile(version=version, tables=_in_ms(tables))
+    return ProgramFile(version=version, tables=_in_ms(tables))
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
@@ -130,7 +143,9 @@ def _version(connection: Connection, path: Path) -> str:
         return "v3" if "last_accessed" in kv else "v2"
     if names and {*names} <= {"tasks", "schema_version"}:
         return "epsilon"
-    raise BackupInvalid(f"{path} is not a file of Delta: its tables are {', '.join(names) or 'none'}")
+    if {"sessions", "messages"} <= {*names}:
+        return CODEPILOT
+    raise BackupInvalid(f"{path} is not a file of Delta or Codepilot: its tables are {', '.join(names) or 'none'}")
 
 
 def _rows(connection: Connection, table: str) -> list[Row]:
