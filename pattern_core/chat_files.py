@@ -183,7 +183,7 @@ async def _store(
             messages.append(connection, rows)
             turn = NewTurn(agent_id, turn_ids[at], author, 0, created, session_id=new.id)
             events += _ended(connection, turn, _STATUSES.get(str(row.get("status"))), updated)
-            # What was used elsewhere is no usage here: no budget counts it.
+            # What was used elsewhere is not counted by budgets here.
             used = row.get("total_tokens")
             tokens = min(max(used, 0), TOKENS_MAX) if isinstance(used, int) else 0
             then = {**_session_row(sessions.chat(connection, new.id)), "total_tokens": tokens}
@@ -222,7 +222,7 @@ def _rows(agent_id: str, chat: _Coming, positions: Sequence[str], done: FileImpo
         elif calls:
             parts = *([Text(text=text)] if text not in ("", "null") else []), *calls
         if role not in ("user", "assistant", "system", "tool"):
-            done.skipped.append(f"message {row.get('id')} of session {chat.row['id']}: nobody has the role {role!r}")
+            done.skipped.append(f"message {row.get('id')} of session {chat.row['id']}: the role {role!r} is unknown")
             continue
         message = Message(role=role, parts=parts, id=message_id(position), position=position, created_at=iso(time))
         new = to_row(

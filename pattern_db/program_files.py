@@ -3,7 +3,7 @@
 A file is never opened where it lies: a program may be writing to it. It is copied with its log, and the copy is read.
 
 Source: schemas of Delta v1 to v4 and Epsilon (2026-01), as their programs create them; times are milliseconds. Those of
-Codepilot (2025-12), whose files of the first days have neither titles nor plans; times are text.
+Codepilot (2025-12): files of its first days have neither titles nor plans; times are text.
 """
 
 from __future__ import annotations
