@@ -22,7 +22,7 @@ from pattern_db.errors import BackupInvalid, RowConflict, translated
 Version = Literal["v1", "v4"]
 Row = Mapping[str, Value]
 SECONDS_BELOW = 10**11  # newest times below this are seconds, as one program stores them
-_TIMES = ("created_at", "updated_at", "timestamp", "completed_at", "last_accessed")
+_TIMES = ("created_at", "updated_at", "timestamp", "completed_at")
 _V1 = """
 CREATE TABLE kv (key TEXT PRIMARY KEY, value TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL);
 CREATE TABLE episodes (id INTEGER PRIMARY KEY AUTOINCREMENT, content TEXT NOT NULL, context TEXT, tags TEXT,
@@ -63,27 +63,12 @@ CREATE TRIGGER memories_fts_ad AFTER DELETE ON memories BEGIN {_UNINDEXED} {_OLD
 CREATE TRIGGER memories_fts_au AFTER UPDATE ON memories BEGIN {_UNINDEXED} {_OLD}); {_INDEXED} ({_NEW}); END;
 """
 _SCHEMAS: Mapping[Version, str] = {"v1": _V1, "v4": _V4}
-# By table: the columns that are read, the first of them its key. Variants lack some, and have others.
-COLUMNS: Mapping[str, Sequence[str]] = {
-    "kv": ("key", "value", "created_at", "updated_at"),
-    "episodes": ("id", "content", "context", "tags", "timestamp", "session_id"),
-    "tasks": (
-        *("id", "title", "description", "status", "priority", "scope", "tags", "parent_id"),
-        *("created_at", "updated_at", "completed_at", "session_id"),
-    ),
-    "project_notes": ("id", "title", "content", "category", "importance", "active", "created_at", "updated_at"),
-    "memories": (
-        *("id", "content", "tags", "importance", "context", "session_id"),
-        *("created_at", "updated_at", "last_accessed"),
-    ),
-}
+TABLES = ("kv", "episodes", "tasks", "project_notes", "memories")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaFile:
-    """What is in a file: which variant it is, and its rows by table. A row has the columns of `COLUMNS` that the file
-    has.
-    """
+    """What is in a file: which variant it is, and its rows by table, with the columns that the file has."""
 
     version: str
     tables: Mapping[str, Sequence[Row]]
@@ -104,7 +89,7 @@ def read(path: Path) -> DeltaFile:
         with closing(open_connection(copy, readonly=True)) as connection, translated():
             version = _version(connection, path)
             try:
-                tables = {table: _rows(connection, table) for table in COLUMNS if _columns(connection, table)}
+                tables = {table: _rows(connection, table) for table in TABLES if _columns(connection, table)}
             except UnicodeDecodeError as error:
                 raise BackupInvalid(f"{path} has a text that is not UTF-8: {error}") from None
     return DeltaFile(version=version, tables=_in_ms(tables))
@@ -135,11 +120,10 @@ def _version(connection: Connection, path: Path) -> str:
 
 
 def _rows(connection: Connection, table: str) -> list[Row]:
-    there = _columns(connection, table)
-    columns = [column for column in COLUMNS[table] if column in there]
-    named = ", ".join(f'"{column}"' for column in columns)
-    found = fetch_all(connection, f'SELECT {named} FROM "{table}" ORDER BY "{columns[0]}"')
-    return [dict(zip(columns, map(_json_value, row), strict=True)) for row in found]
+    columns = _columns(connection, table)
+    found = fetch_all(connection, f'SELECT * FROM "{table}" ORDER BY 1')
+    rows = [dict(zip(columns, map(_json_value, row), strict=True)) for row in found]
+    return [{name: value for name, value in row.items() if name != "last_accessed"} for row in rows]  # as it is read
 
 
 def _json_value(value: Value) -> Value:
