@@ -192,7 +192,7 @@ async def test_d20_d21_d22_d23_d24_d25_parents() -> None:
 async def test_d26_d27_tasks_are_filtered_and_the_most_urgent_first() -> None:
     async with memory() as delta:
         for priority, status in zip(("low", "medium", "high", "critical"), STATUSES, strict=False):
-            await delta.task_create(priority, priority=priority, status=status, tags=[priority])  # type: ignore[arg-type]
+            await delta.task_create(priority, priority=priority, status=status, tags=[priority])  # type: ignore[arg-type]  # as the table has it
             later(delta)
         await delta.task_create("newest", scope="session")
         assert numbers(await delta.task_list(["todo", "in_progress"])) == [5, 2, 1]  # D26
