@@ -313,7 +313,7 @@ async def _update(job: _Import, table: str, row: Row, known: ExternalRef) -> boo
 
 
 def _is_as_it_came(here: Row, ref: ExternalRef) -> bool:
-    """Return whether nobody has changed a row since its import, wherever it lies."""
+    """Return whether no one has changed a row since its import, wherever it lies."""
     came = ref.raw["row"]
     whole = {**came, **{name: here[name] for name in _WORDS if name in here}}
     same = all(here[name] == came[name] for name in {*came} & {*here} - {"id", "parent_id", "created_at", "updated_at"})

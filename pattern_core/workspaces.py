@@ -186,7 +186,7 @@ class Workspaces:
 
         Raises:
             InvalidInput: the path cannot be one.
-            NotFound: it is no root of the workspace.
+            NotFound: it is not a root of the workspace.
         """
         place = await trio.to_thread.run_sync(locate, path)
         roots = (await self.find(workspace_id)).roots

@@ -202,10 +202,10 @@ def remove_root(connection: Connection, workspace_id: str, path: str) -> None:
     """Take a folder from a workspace.
 
     Raises:
-        RowNotFound: it is no root of this workspace.
+        RowNotFound: it is not a root of this workspace.
     """
     if _ROOTS.get(connection, path).workspace_id != workspace_id:
-        raise RowNotFound(f"{path} is no root of the workspace {workspace_id}")
+        raise RowNotFound(f"{path} is not a root of the workspace {workspace_id}")
     _ROOTS.delete(connection, path)
 
 
