@@ -56,7 +56,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
 }
 LISTED_MAX = 100  # conflicts and skipped rows that are named
 BRANCHED = ("v1", "v2")  # versions with a file for each branch, in the folder `<folder>-<branch>`
-NO_GIT = "-no-git"  # the branch of a folder that is no repository
+NO_GIT = "-no-git"  # the branch of a folder without a repository
 _WORDS = ("content", "description")  # of a row, which are not stored twice
 _MEMORY = ("content", "tags", "importance", "context", "session_id", "created_at", "updated_at")
 

@@ -28,7 +28,7 @@ add = _REFS.create
 
 
 def change(connection: Connection, ref: ExternalRef) -> None:
-    """Store what was imported anew for a row that has this number."""
+    """Store what was imported again for a row that has this number."""
     connection.execute(
         "UPDATE external_refs SET content_hash = ?, raw = ? WHERE system = ? AND local_id = ?",
         (ref.content_hash, to_json(ref.raw), ref.system, ref.local_id),
