@@ -31,7 +31,10 @@ MessagePolicy = Literal["enqueue", "reject", "interrupt", "rollback", "steer"]
 OnDoubt = Literal["tell_model", "ask_human", "fail_turn"]
 Strategy = Literal["truncate", "importance_based", "recursive_summarization", "sliding_window", "time_decay"]
 # Kinds of parts of a prompt.
-SWITCHED = ("guide", "rules", "pinned", "referred", "logs", "recalled", "tasks", "catch_up", "activity", "time")
+SWITCHED = (
+    *("guide", "rules", "pinned", "referred", "logs", "workspace"),
+    *("recalled", "tasks", "catch_up", "activity", "time"),
+)
 # In percent, in this order: what one kind does not need is available to the later ones.
 SHARES: Mapping[str, int] = MappingProxyType({"pinned": 40, "recalled": 25, "logs": 15, "tasks": 10, "activity": 10})
 WINDOW_MAX = 100_000_000  # tokens

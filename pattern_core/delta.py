@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, count
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import WithJsonSchema
 
 from pattern_core.archive.entries import NewEntry
 from pattern_core.constellation import Constellation
@@ -22,10 +24,12 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.memory.block import Attribution, BlockRow, BlockSettings, NewBlock
 from pattern_core.memory.edits import SetText
 from pattern_core.tasks import TITLE_CHARS_MAX, Task
-from pattern_core.untrusted import masked
+from pattern_core.unit_of_work import UnitOfWork, given_or_alone
+from pattern_core.untrusted import MASK, masked
 from pattern_core.validation import column_time
-from pattern_db.columns import Json, iso
-from pattern_db.enums import CONSTELLATION_OWNER, BlockType, Priority, TaskStatus
+from pattern_db.columns import iso
+from pattern_db.enums import CONSTELLATION_OWNER, BlockType, TaskStatus
+from pattern_db.enums import Priority as Rank
 from pattern_db.errors import RowNotFound
 from pattern_db.tables import archival, external_refs
 from pattern_db.tables.archival import ArchivalRow
@@ -50,14 +54,33 @@ STATUSES = MappingProxyType(
         "cancelled": TaskStatus.CANCELLED,
     }
 )
-PRIORITIES = MappingProxyType(
-    {"low": Priority.LOW, "medium": Priority.MEDIUM, "high": Priority.HIGH, "critical": Priority.URGENT}
-)
+PRIORITIES = MappingProxyType({"low": Rank.LOW, "medium": Rank.MEDIUM, "high": Rank.HIGH, "critical": Rank.URGENT})
 IMPORTANCES = ("low", "normal", "high", "critical")
-_ICONS = MappingProxyType({"todo": "○", "in_progress": "◐", "blocked": "⊘", "done": "●", "cancelled": "✕"})
-_RANKS = tuple(Priority)
-_BLOCKED = "not said"  # by a program that blocks a task
+_STATUS_NAMES = MappingProxyType({status: name for name, status in STATUSES.items()})
+_PRIORITY_NAMES = MappingProxyType({rank: name for name, rank in PRIORITIES.items()})
+_ICONS = MappingProxyType(dict(zip(STATUSES, "○◐⊘●✕", strict=True)))
+_RANKS = tuple(Rank)
+NOT_SAID = "not said"  # why a task is blocked
 _NO_LETTER = re.compile(r"[^0-9a-z]+")
+
+# What tools take. Null says something of a parent, so it stays in its schema.
+Status = Literal["todo", "in_progress", "blocked", "done", "cancelled"]
+Priority = Literal["low", "medium", "high", "critical"]
+Scope = Literal["session", "project"]
+Category = Literal["issue", "convention", "workflow", "reminder", "general"]
+Importance = Literal["low", "normal", "high", "critical"]
+Tags = Annotated[list[str] | None, "At least one of these tags."]
+Parent = Annotated[int | None, WithJsonSchema({"type": ["integer", "null"]}), "Number of a task; null: none."]
+Statuses = Annotated[
+    Status | list[Status] | None,
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string", "enum": [*STATUSES]}}),
+    f"One of {', '.join(STATUSES)}, or a list of them.",
+]
+Since = Annotated[
+    int | str | None,
+    WithJsonSchema({"type": ["integer", "string"]}),
+    "Only from this time: milliseconds since 1970, or as 2026-01-31T12:00:00Z.",
+]
 
 WORKFLOW = """## Workflow
 - Recall before you decide: delta_recall for what happened, delta_get for values.
@@ -82,22 +105,21 @@ class DeltaNote:
         """Whether prompts show it; another one is archived."""
         return self.row.block_type is not BlockType.ARCHIVAL
 
-    @property
-    def heading(self) -> str:
-        """The title, with an importance that is not normal."""
-        return f"{'' if self.importance == 'normal' else f'[{self.importance.upper()}] '}{self.title}"
-
     def text(self, indent: str, content: str) -> str:
         """Return the note with this much of its content, in lines that begin with `indent`."""
         state = "active" if self.is_active else "archived"
-        line = f"{indent}{self.category} | {state} | {self.row.created_at[:10]}"
-        return f"#{self.number} {self.heading}\n{line}\n{indent}{content}"
+        heading = f"{'' if self.importance == 'normal' else f'[{self.importance.upper()}] '}{self.title}"
+        about = f"{self.category} | {state} | {self.row.created_at[:10]}"
+        return f"#{self.number} {heading}\n{indent}{about}\n{indent}{content}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """The memory of one workspace (its id; empty: one that does not exist, which has nothing). Methods with the names
-    of Delta's tools return their texts; `author` writes, in the `session` of a program, on a `branch`.
+    """The memory of one workspace (its id; empty: one that does not exist, which has nothing). `author` writes, in the
+    `session` of a program, on a `branch`.
+
+    The methods up to `info` are Delta's sixteen tools: models read their docstrings, and the texts that they return.
+    They raise NotFound if there is no such key, task or note, and InvalidInput for an argument that cannot be.
     """
 
     constellation: Constellation
@@ -109,167 +131,229 @@ class Delta:
     # Values
 
     async def get(self, key: str) -> str:
-        """Return the value of a key.
-
-        Raises:
-            NotFound: there is none.
-        """
+        """Get the value of a key."""
         found = await self.constellation.state.find(f"kv/{self.workspace}/{key}")
         if found is None:
             raise NotFound(f'Key "{key}" not found')
         return found.value if isinstance(found.value, str) else str(found.value)
 
     async def set(self, key: str, value: str) -> str:
-        """Store a value. Raises as `SharedState.keep`."""
-        await self.constellation.state.keep(self.workspace, key, value, author=self.author)
+        """Store a value under a key, in place of an earlier one."""
+        await self.constellation.state.keep(self.workspace, key, shown_value(key, value), author=self.author)
         return f'Stored "{key}"'
 
     async def delete(self, key: str) -> str:
-        """Delete a key.
-
-        Raises:
-            NotFound: there is none.
-        """
+        """Delete a key."""
         if not await self.constellation.state.drop(self.workspace, key, author=self.author):
             raise NotFound(f'Key "{key}" not found')
         return f'Deleted "{key}"'
 
     # Episodes
 
-    async def log(self, content: str, context: str | None, tags: Sequence[str] | None) -> str:
-        """Store what happened. Raises as `Archive.add`."""
-        said = {"context": context, "session": self.session or None, "branch": self.branch}
-        metadata = {"kind": EPISODE, **{name: value for name, value in said.items() if value is not None}}
-        new = NewEntry(content=content, tags=tuple(tags or ()), metadata=metadata, workspace=self.workspace)
+    async def log(
+        self,
+        content: str,
+        context: Annotated[str | None, "Where: a file, a task."] = None,
+        tags: list[str] | None = None,
+    ) -> str:
+        """Log what happened, such as a decision or the cause of a bug."""
+        said = {"kind": EPISODE, "context": context, "session": self.session or None, "branch": self.branch}
+        new = NewEntry(
+            content=masked(content),
+            tags=tuple(map(masked, tags or ())),
+            metadata={name: masked(value) for name, value in said.items() if value is not None},
+            workspace=self.workspace,
+        )
         entry, _ = await self.constellation.archive.add(CONSTELLATION_OWNER, new, author=self.author, is_event=True)
-        numbers = await self.numbered(EPISODE, [entry.id])
-        return f"Logged episode #{numbers[entry.id]}"
+        return f"Logged episode {await self._handle(EPISODE, entry.id)}"
 
     async def recall(
         self,
-        query: str | None = None,
-        tags: Sequence[str] | None = None,
+        query: Annotated[str | None, "Words in the content."] = None,
+        tags: Tags = None,
         limit: int = RECALL_LIMIT,
-        *,
-        session_only: bool = False,
-        since: int | str | None = None,
+        sessionOnly: Annotated[bool, "Only what this session logged."] = False,  # noqa: N803 - the tool's parameter
+        since: Since = None,
     ) -> str:
-        """Return episodes, newest first: with the words, with one of the tags, of this session, since a time.
-
-        Raises:
-            InvalidInput: the limit or the time is invalid.
-        """
-        read, most = self.constellation.database.read, _checked(limit)
-        rows = await read(
-            archival.events,
-            self.workspace,
-            EPISODE,
-            most,
-            words=query or None,
-            tags=tags or None,
-            since=_time(since),
-            session=self.session if session_only else None,
-        )
+        """Recall what was logged, the newest first."""
+        read, session = self.constellation.database.read, self.session if sessionOnly else None
+        most, start = _checked(limit), _time(since)
+        wanted = {"words": query or None, "session": session, "since": start}
+        rows = await read(archival.events, self.workspace, EPISODE, most, tags=tags or None, **wanted)
         numbers = await self.numbered(EPISODE, [row.id for row in rows])
         texts = await read(archival.contents, [row.id for row in rows])
         return _listed("episodes", [_episode(numbers[row.id], row, "".join(texts[row.id])) for row in rows])
 
     # Tasks
 
-    async def task_create(self, title: str, given: Mapping[str, Any]) -> str:
-        """Create a task with Delta's fields.
-
-        Raises:
-            InvalidInput: a field is invalid, or there is no such parent.
-        """
-        [task] = await self.constellation.tasks.create([title], await self._fields(given), author=self.author)
+    async def task_create(
+        self,
+        title: str,
+        description: str | None = None,
+        status: Status | None = None,
+        priority: Priority | None = None,
+        scope: Scope | None = None,
+        tags: list[str] | None = None,
+        parent_id: Annotated[int | None, "Number of the task that it is a part of."] = None,
+    ) -> str:
+        """Create a task."""
+        fields = await self._fields(description, status, priority, tags, parent_id or ANY)
+        fields |= {"workspace": self.workspace, "session_id": self.session if scope == "session" else None}
+        [task] = await self.constellation.tasks.create([masked(title)], fields, author=self.author)
         return f"Created task {await self._handle('task', task.id)}:\n{await self._task_text(task)}"
 
     async def task_list(
         self,
-        statuses: Sequence[str] | None = None,
-        given: Mapping[str, Any] = MappingProxyType({}),
-        *,
-        parent: int | None = ANY,
-        session_only: bool = False,
+        status: Statuses = None,
+        scope: Scope | None = None,
+        priority: Priority | None = None,
+        tags: Tags = None,
+        parent_id: Parent = ANY,
+        sessionOnly: Annotated[bool, "Only tasks of this session."] = False,  # noqa: N803 - the tool's parameter
         limit: int = LIST_LIMIT,
     ) -> str:
-        """Return tasks, the most urgent first, then the newest: with one of the statuses, with the scope, the priority
-        and one of the tags that are given, directly below a task, of this session.
-
-        Raises:
-            InvalidInput: the limit is invalid.
-        """
-        most = _checked(limit)
-        parent_id = None if parent in (ANY, None) else await self._id("task", parent or ANY)
-        wanted = {tag.casefold() for tag in given.get("tags") or ()}
+        """List tasks, the most urgent first."""
+        most, statuses = _checked(limit), [status] if isinstance(status, str) else status
+        parent = await self._id("task", parent_id) if parent_id else None
+        wanted = {tag.casefold() for tag in tags or ()}
         rows = [
             row
             for row in await self._tasks()
             if (statuses is None or status_of(row) in statuses)
-            and given.get("scope", _scope(row)) == _scope(row)
-            and given.get("priority", priority_of(row)) == priority_of(row)
+            and scope in (None, scope_of(row))
+            and priority in (None, priority_of(row))
             and (not wanted or wanted & {tag.casefold() for tag in row.tags or ()})
-            and (parent == ANY or row.parent_task_id == parent_id)
-            and (not session_only or row.session_id == self.session)
-        ][:most]
-        return _listed("tasks", await self._task_texts(rows))
+            and (parent_id == ANY or row.parent_task_id == parent)
+            and (not sessionOnly or row.session_id == self.session)
+        ]
+        return _listed("tasks", await self._task_texts(rows[:most]))
 
-    async def task_update(self, number: int, given: Mapping[str, Any]) -> str:
-        """Change the given fields of a task.
-
-        Raises:
-            NotFound: there is no such task.
-            InvalidInput: a field is invalid, nothing is to be changed, or the task would be below itself.
-        """
-        task = await self._task(number)
-        if not given:
-            raise InvalidInput("No fields to update were given")
-        if given.get("parent_id") == number:
+    async def task_update(
+        self,
+        id: int,  # noqa: A002 - the tool's parameter
+        title: str | None = None,
+        description: str | None = None,
+        status: Status | None = None,
+        priority: Priority | None = None,
+        tags: list[str] | None = None,
+        parent_id: Parent = ANY,
+    ) -> str:
+        """Change a task: only the fields that are given."""
+        task = await self._task(id)
+        if parent_id == id:
             raise InvalidInput("Task cannot be its own parent")
+        fields = await self._fields(description, status, priority, tags, parent_id)
+        fields |= {} if title is None else {"title": masked(title)}
+        if not fields:
+            raise InvalidInput("No fields to update were given")
         try:
-            changed = await self.constellation.tasks.update(task.id, await self._fields(given), author=self.author)
+            changed = await self.constellation.tasks.update(task.id, fields, author=self.author)
         except Conflict as error:
             is_circle = "below itself" in error.message
             too_deep = "Task hierarchy too deep or cycle detected"
             raise InvalidInput("Circular parent reference detected" if is_circle else too_deep) from None
-        return f"Updated task #{number}:\n{await self._task_text(changed)}"
+        return f"Updated task #{id}:\n{await self._task_text(changed)}"
 
-    async def task_delete(self, number: int) -> str:
-        """Delete a task with those below it.
+    async def task_delete(self, id: int) -> str:  # noqa: A002 - the tool's parameter
+        """Delete a task with those below it."""
+        await self.constellation.tasks.delete((await self._task(id)).id)
+        return f"Deleted task #{id}"
 
-        Raises:
-            NotFound: there is no such task.
-        """
-        await self.constellation.tasks.delete((await self._task(number)).id)
-        return f"Deleted task #{number}"
+    async def task_get(self, id: int) -> str:  # noqa: A002 - the tool's parameter
+        """Show a task."""
+        return await self._task_text(await self._task(id))
 
-    async def task_get(self, number: int) -> str:
-        """Return a task.
+    # Notes
 
-        Raises:
-            NotFound: there is no such task.
-        """
-        return await self._task_text(await self._task(number))
+    async def note_create(
+        self,
+        title: str,
+        content: Annotated[str, "Markdown."],
+        category: Category = "general",
+        importance: Importance = "normal",
+        active: Annotated[bool, "Whether prompts show it."] = True,
+    ) -> str:
+        """Create a note on the project: what should always be known."""
+        taken = {row.label for row in await self.constellation.memory.list(CONSTELLATION_OWNER)}
+        said = {"title": masked(title), "category": category, "importance": importance}
+        new = new_note(self.workspace, masked(content), said, active=active, taken=taken)
+        row = await self.constellation.memory.create(CONSTELLATION_OWNER, new, by=Attribution(author=self.author))
+        return f"Created note {await self._handle('note', row.id)}:\n{_shown(await self._note(row.id))}"
 
-    async def _fields(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        fields: dict[str, Any] = {"workspace": self.workspace}
-        for name, value in given.items():
-            if name == "status":
-                fields["status"] = STATUSES[value]
-                fields |= {"blocked_reason": _BLOCKED} if value == "blocked" else {}
-            elif name == "priority":
-                fields["priority"] = PRIORITIES[value]
-            elif name == "scope":
-                fields["session_id"] = self.session if value == "session" else None
-            elif name == "parent_id":
-                try:
-                    fields["parent_task_id"] = None if value is None else (await self._task(value)).id
-                except NotFound:
-                    raise InvalidInput(f"Parent task #{value} not found") from None
-            else:
-                fields[name] = value
-        return fields
+    async def note_list(
+        self,
+        category: Category | None = None,
+        importance: Importance | None = None,
+        activeOnly: bool = False,  # noqa: N803 - the tool's parameter
+        limit: int = LIST_LIMIT,
+    ) -> str:
+        """List notes, the most important first."""
+        most = _checked(limit)
+        notes = [
+            _shown(note)
+            for note in await self.notes()
+            if category in (None, note.category)
+            and importance in (None, note.importance)
+            and (note.is_active or not activeOnly)
+        ]
+        return _listed("notes", notes[:most])
+
+    async def note_update(
+        self,
+        id: int,  # noqa: A002 - the tool's parameter
+        title: str | None = None,
+        content: str | None = None,
+        category: Category | None = None,
+        importance: Importance | None = None,
+        active: bool | None = None,
+    ) -> str:
+        """Change a note: only the fields that are given."""
+        note = await self._note(id)
+        given = {"title": title, "content": content, "category": category, "importance": importance, "active": active}
+        if not (changed := {name: value for name, value in given.items() if value is not None}):
+            raise InvalidInput("No fields to update were given")
+        await change_note(self, note, changed)
+        return f"Updated note #{id}:\n{_shown(await self._note(id))}"
+
+    async def note_delete(self, id: int) -> str:  # noqa: A002 - the tool's parameter
+        """Delete a note."""
+        note, by = await self._note(id), Attribution(author=self.author)
+        await self.constellation.memory.delete(CONSTELLATION_OWNER, note.row.label, by=by)
+        return f"Deleted note #{id}"
+
+    async def note_get(self, id: int) -> str:  # noqa: A002 - the tool's parameter
+        """Show a whole note."""
+        note = await self._note(id)
+        return note.text("", f"\n{note.row.content}")
+
+    async def info(self) -> str:
+        """Say where this memory is."""
+        name = f"the workspace {self.workspace}" if self.workspace else "no workspace yet"
+        return f"Database location: {name} of the constellation {self.constellation.id}"
+
+    # What they are made of
+
+    async def _fields(
+        self,
+        description: str | None,
+        status: Status | None,
+        priority: Priority | None,
+        tags: Sequence[str] | None,
+        parent: int | None,
+    ) -> dict[str, Any]:
+        """Return the columns of what is given, by name."""
+        fields: dict[str, Any] = {
+            "description": None if description is None else masked(description),
+            "status": None if status is None else STATUSES[status],
+            "blocked_reason": NOT_SAID if status == "blocked" else None,
+            "priority": None if priority is None else PRIORITIES[priority],
+            "tags": None if tags is None else [*map(masked, tags)],
+        }
+        fields = {name: value for name, value in fields.items() if value is not None}
+        try:
+            return fields if parent == ANY else fields | {"parent_task_id": parent and (await self._task(parent)).id}
+        except NotFound:
+            raise InvalidInput(f"Parent task #{parent} not found") from None
 
     async def _tasks(self) -> list[Task]:
         rows = await self.constellation.tasks.page(TASKS_MAX, workspace=self.workspace) if self.workspace else []
@@ -291,83 +375,6 @@ class Delta:
         parents = [row.parent_task_id for row in rows if row.parent_task_id is not None]
         numbers = await self.numbered("task", [*(row.id for row in rows), *parents])
         return [_task_lines(row, numbers) for row in rows]
-
-    # Notes
-
-    async def note_create(
-        self, title: str, content: str, category: str = "general", importance: str = "normal", *, active: bool = True
-    ) -> str:
-        """Create a note. Raises as `MemoryStore.create`."""
-        taken = {row.label for row in await self.constellation.memory.list(CONSTELLATION_OWNER)}
-        new = new_note(self.workspace, title, content, category, importance, active=active, taken=taken)
-        row = await self.constellation.memory.create(CONSTELLATION_OWNER, new, by=Attribution(author=self.author))
-        return f"Created note {await self._handle('note', row.id)}:\n{_shown(await self._note(row.id))}"
-
-    async def note_list(
-        self,
-        category: str | None = None,
-        importance: str | None = None,
-        *,
-        active_only: bool = False,
-        limit: int = LIST_LIMIT,
-    ) -> str:
-        """Return notes, the most important first.
-
-        Raises:
-            InvalidInput: the limit is invalid.
-        """
-        most = _checked(limit)
-        notes = [
-            note
-            for note in await self.notes()
-            if category in (None, note.category)
-            and importance in (None, note.importance)
-            and (note.is_active or not active_only)
-        ]
-        return _listed("notes", [_shown(note) for note in notes[:most]])
-
-    async def note_update(self, number: int, given: Mapping[str, Any]) -> str:
-        """Change the given fields of a note.
-
-        Raises:
-            NotFound: there is no such note.
-            InvalidInput: a field is invalid, or nothing is to be changed.
-        """
-        note = await self._note(number)
-        if not given:
-            raise InvalidInput("No fields to update were given")
-        memory, by, label = self.constellation.memory, Attribution(author=self.author), note.row.label
-        said = {"title": note.title, "category": note.category, "importance": note.importance, **given}
-        content, active = said.pop("content", None), said.pop("active", None)
-        settings = BlockSettings(metadata={**(note.row.metadata or {}), **_metadata(self.workspace, **said)})
-        if active is not None:
-            block_type = BlockType.WORKING if active else BlockType.ARCHIVAL
-            settings = replace(settings, block_type=block_type, pinned=active)
-        if content is not None:
-            settings = replace(settings, char_limit=max(note.row.char_limit, room_for(content)))
-        await memory.set_metadata(CONSTELLATION_OWNER, label, settings, by=by)
-        if content is not None:
-            await memory.edit(CONSTELLATION_OWNER, label, SetText(text=content), by=by)
-        return f"Updated note #{number}:\n{_shown(await self._note(number))}"
-
-    async def note_delete(self, number: int) -> str:
-        """Delete a note; its content stays in the history of the block.
-
-        Raises:
-            NotFound: there is no such note.
-        """
-        note, by = await self._note(number), Attribution(author=self.author)
-        await self.constellation.memory.delete(CONSTELLATION_OWNER, note.row.label, by=by)
-        return f"Deleted note #{number}"
-
-    async def note_get(self, number: int) -> str:
-        """Return a whole note.
-
-        Raises:
-            NotFound: there is no such note.
-        """
-        note = await self._note(number)
-        return note.text("", f"\n{note.row.content}")
 
     async def notes(self) -> list[DeltaNote]:
         """Return all notes, the most important first, then the newest."""
@@ -396,7 +403,7 @@ class Delta:
             mark = "" if note.importance == "normal" else f" [{note.importance.upper()}]"
             content = note.row.content if free >= 0 else f"(delta_note_get {note.number} shows it)"
             parts.append(f"### {_one_line(note.title)}{mark} ({note.category})\n{_unmarked(content)}\n")
-        rows = [row for row in await self._tasks() if _scope(row) == "project"]
+        rows = [row for row in await self._tasks() if scope_of(row) == "project"]
         counts = {status: sum(status_of(row) == status for row in rows) for status in STATUSES}
         active = [row for row in rows if status_of(row) in ("todo", "in_progress", "blocked")][:ACTIVE_MAX]
         numbers = await self.numbered("task", [row.id for row in active])
@@ -404,13 +411,10 @@ class Delta:
         keys = [kept.key.split("/", 2)[2] for kept in await self.constellation.state.kept(self.workspace)]
         episodes = await self.constellation.database.read(archival.count_events, self.workspace, EPISODE)
         names = ", ".join(map(_one_line, keys[:KEYS_SHOWN])) + ("..." if len(keys) > KEYS_SHOWN else "")
-        told = (
-            f"Status: {counts['todo']} todo, {counts['in_progress']} in progress, {counts['blocked']} blocked,"
-            f" {counts['done']} done\n"
-        )
+        told = ", ".join(f"{counts[status]} {status.replace('_', ' ')}" for status in [*STATUSES][:4])
         sections = [
             *(["## Project Notes", *parts] if parts else []),
-            *(["## Tasks Overview", told] if rows else []),
+            *(["## Tasks Overview", f"Status: {told}\n"] if rows else []),
             *(["Active tasks:", *lines, ""] if lines else []),
             "## Memory Stats",
             f"Key-value entries: {len(keys)}{f' ({names})' if keys else ''}",
@@ -452,35 +456,41 @@ async def memory_of(constellation: Constellation, given: str) -> str:
 
 
 def new_note(
-    workspace: str,
-    title: str,
-    content: str,
-    category: str,
-    importance: str,
-    *,
-    active: bool,
-    taken: Collection[str],
+    workspace: str, content: str, said: Mapping[str, str], *, active: bool, taken: Collection[str]
 ) -> NewBlock:
-    """Return the block of a new note; blocks have the labels `taken`."""
-    label = f"note-{_NO_LETTER.sub('-', title.lower()).strip('-')[:60] or 'untitled'}"
+    """Return the block of a new note with title, category and importance; blocks have the labels `taken`. It is not
+    pinned: prompts of a turn in the workspace show its title.
+    """
+    label = f"note-{_NO_LETTER.sub('-', said['title'].lower()).strip('-')[:60] or 'untitled'}"
     return NewBlock(
         label=next(one for one in chain([label], (f"{label}-{n}" for n in count(2))) if one not in taken),
-        description=f"A note on the project: {_one_line(title)}",
+        description=f"A note on the project: {_one_line(said['title'])}",
         content=content,
         block_type=BlockType.WORKING if active else BlockType.ARCHIVAL,
-        pinned=active,
-        char_limit=room_for(content),
-        metadata=_metadata(workspace, title, category, importance),
+        char_limit=_room_for(content),
+        metadata={"workspace": workspace, "note": dict(said)},
     )
 
 
-def room_for(content: str) -> int:
+async def change_note(delta: Delta, note: DeltaNote, given: Mapping[str, Any], work: UnitOfWork | None = None) -> None:
+    """Change the given ones of title, category, importance, `active` and content, without secrets."""
+    memory, by, label = delta.constellation.memory, Attribution(author=delta.author), note.row.label
+    content, active = given.get("content"), given.get("active", note.is_active)
+    said = {name: masked(str(given.get(name, getattr(note, name)))) for name in ("title", "category", "importance")}
+    settings = BlockSettings(
+        metadata={**(note.row.metadata or {}), "note": said},
+        block_type=BlockType.WORKING if active else BlockType.ARCHIVAL,
+        char_limit=max(note.row.char_limit, _room_for(content or "")),
+    )
+    async with given_or_alone(work, delta.constellation.storage.commit) as unit:
+        await memory.set_metadata(CONSTELLATION_OWNER, label, settings, by=by, work=unit)
+        if content is not None:
+            await memory.edit(CONSTELLATION_OWNER, label, SetText(text=masked(content)), by=by, work=unit)
+
+
+def _room_for(content: str) -> int:
     """Return the limit of a note's block, in characters: the note may grow."""
     return max(NOTE_CHARS_MIN, len(content) + NOTE_CHARS_FREE)
-
-
-def _metadata(workspace: str, title: str, category: str, importance: str) -> dict[str, Json]:
-    return {"workspace": workspace, "note": {"title": title, "category": category, "importance": importance}}
 
 
 def _note_of(row: BlockRow, workspace: str) -> tuple[str, str, str] | None:
@@ -493,15 +503,16 @@ def _note_of(row: BlockRow, workspace: str) -> tuple[str, str, str] | None:
 
 def status_of(row: Task) -> str:
     """Return the status of a task in Delta's words."""
-    return next((name for name, status in STATUSES.items() if status is row.status), "todo")
+    return _STATUS_NAMES.get(row.status, "todo")
 
 
 def priority_of(row: Task) -> str:
     """Return the priority of a task in Delta's words."""
-    return next(name for name, priority in PRIORITIES.items() if priority is row.priority)
+    return _PRIORITY_NAMES[row.priority]
 
 
-def _scope(row: Task) -> str:
+def scope_of(row: Task) -> str:
+    """Return the scope of a task in Delta's words."""
     return "project" if row.session_id is None else "session"
 
 
@@ -512,12 +523,12 @@ def _task_lines(row: Task, numbers: Mapping[str, int]) -> str:
     status, description = status_of(row), f"\n  {row.description}" if row.description else ""
     return (
         f"{_ICONS[status]} #{numbers[row.id]} [{priority_of(row)}] {row.title}{tags}{below}\n"
-        f"  {_scope(row)} | {status} | {row.created_at[:10]}{description}"
+        f"  {scope_of(row)} | {status} | {row.created_at[:10]}{description}"
     )
 
 
 def _active_line(row: Task, number: int) -> str:
-    priority = "" if row.priority is Priority.MEDIUM else f" [{priority_of(row)}]"
+    priority = "" if row.priority is Rank.MEDIUM else f" [{priority_of(row)}]"
     return f"  {_ICONS[status_of(row)]} #{number}{priority} {_one_line(row.title)}"
 
 
@@ -558,6 +569,12 @@ def _time(since: int | str | None) -> str | None:
         return iso(number * 1_000 if abs(number) < SECONDS_BELOW else number)
     except (OverflowError, ValueError):
         raise InvalidInput(f"since is a time in milliseconds or as 2026-01-31T12:00:00Z, not {since}") from None
+
+
+def shown_value(key: str, value: str) -> str:
+    """Return a value without secrets; its key may say that all of it is one."""
+    shown = masked(value)
+    return shown if masked(pair := f"{key}={shown}") == pair else MASK
 
 
 def _one_line(text: str) -> str:

@@ -34,7 +34,8 @@ _CONTROLS = re.compile(CONTROLS)
 _OURS = re.compile(
     r"<(?=\s*/?\s*(?:data|system)\b)"
     r"|^(?=[^\S\n]*#{1,6}[^\S\n]*"
-    r"(?:(?:memory|message|notes for you|recalled|open tasks|since your last message|recent activity)[^\S\n]*$"
+    r"(?:(?:memory|message|notes for you|workspace|recalled|open tasks|since your last message|recent activity)"
+    r"[^\S\n]*$"
     r"|[^\n]*(?:characters|nothing yet)\)))"
     f"|{CONTROLS}",
     re.IGNORECASE | re.MULTILINE,
@@ -69,8 +70,8 @@ _CREDENTIALS = re.compile(
     r"(?=[:b])(?:(://)[^\s/:@]+:[^\s/@]+(?=@)|\b(bearer )[A-Za-z0-9._~+/-]{16,}=*)", re.IGNORECASE
 )
 _NAMED_SECRETS = re.compile(
-    r"""(?=[psa])\b((?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?token|auth[_-]?token)["']?\s*[:=]\s*"""
-    r"""["']?)[^\s"',;]{6,}""",
+    r"""(?=[psa])(?<![a-z])((?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?token|auth[_-]?token)"""
+    r"""["']?\s*[:=]\s*["']?)(?!\[secret left out)[^\s"',;]{6,}""",
     re.IGNORECASE,
 )
 

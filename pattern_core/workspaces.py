@@ -20,7 +20,7 @@ from typing import TypeVar
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.unit_of_work import Storage, given_or_alone
+from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import check_plain
 from pattern_db.connection import Connection
 from pattern_db.errors import RowConflict, RowNotFound
@@ -179,9 +179,27 @@ class Workspaces:
             Conflict: it is another workspace's, or there are too many.
         """
         place = await trio.to_thread.run_sync(locate, path)
-        return await self._add(workspace_id, workspaces.add_root, place.path, author)
+        return await self._change(workspace_id, workspaces.add_root, place.path, author)
 
-    async def add_alias(self, workspace_id: str, alias: WorkspaceAlias, *, author: str) -> Workspace:
+    async def remove_root(self, workspace_id: str, path: str, *, author: str) -> Workspace:
+        """Take a folder, which need not exist any more, from a workspace; what is stored in the workspace stays.
+
+        Raises:
+            InvalidInput: the path cannot be one.
+            NotFound: it is not a root of the workspace.
+        """
+        place = await trio.to_thread.run_sync(locate, path)
+        roots = (await self.find(workspace_id)).roots
+        given = path if path in roots else place.path  # a link may lead elsewhere than it did
+        return await self._change(workspace_id, workspaces.remove_root, given, author)
+
+    async def show_in_prompts(self, workspace_id: str, is_shown: bool, *, author: str) -> Workspace:
+        """Say whether turns of the workspace's sessions show a map of it."""
+        return await self._change(workspace_id, workspaces.show_in_prompts, is_shown, author)
+
+    async def add_alias(
+        self, workspace_id: str, alias: WorkspaceAlias, *, author: str, work: UnitOfWork | None = None
+    ) -> Workspace:
         """Add what another system calls a workspace.
 
         Raises:
@@ -190,20 +208,25 @@ class Workspaces:
         """
         if not all(1 <= len(check_plain(text, "an alias")) <= PATH_CHARS_MAX for text in (alias.system, alias.alias)):
             raise InvalidInput(f"a system and an alias have 1 to {PATH_CHARS_MAX} characters")
-        return await self._add(workspace_id, workspaces.add_alias, alias, author)
+        return await self._change(workspace_id, workspaces.add_alias, alias, author, work)
 
-    async def _add(
-        self, workspace_id: str, add: Callable[[Connection, str, T], None], given: T, author: str
+    async def _change(
+        self,
+        workspace_id: str,
+        change: Callable[[Connection, str, T], None],
+        given: T,
+        author: str,
+        work: UnitOfWork | None = None,
     ) -> Workspace:
         def store(connection: Connection) -> None:
-            add(connection, workspace_id, given)
+            change(connection, workspace_id, given)
             row = workspaces.find(connection, workspace_id)
             if max(len(row.roots), len(row.aliases)) > NAMED_MAX:
                 raise RowConflict(f"a workspace has at most {NAMED_MAX} roots and aliases")
 
-        async with given_or_alone(None, self._storage.commit) as work:
-            work.store(store)
-            work.event(CHANGED, {"workspace_id": workspace_id, "by": author})
+        async with given_or_alone(work, self._storage.commit) as unit:
+            unit.store(store)
+            unit.event(CHANGED, {"workspace_id": workspace_id, "by": author})
         return await self.find(workspace_id)
 
     async def merge(self, old_id: str, new_id: str, *, author: str) -> Workspace:

@@ -23,7 +23,7 @@ Version = Literal["v1", "v4", "codepilot"]
 Row = Mapping[str, Value]
 CODEPILOT: Version = "codepilot"
 SECONDS_BELOW = 10**11  # newest times below this are seconds, as one program stores them
-_TIMES = ("created_at", "updated_at", "timestamp", "completed_at", "last_accessed")
+_TIMES = ("created_at", "updated_at", "timestamp", "completed_at")
 _V1 = """
 CREATE TABLE kv (key TEXT PRIMARY KEY, value TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL);
 CREATE TABLE episodes (id INTEGER PRIMARY KEY AUTOINCREMENT, content TEXT NOT NULL, context TEXT, tags TEXT,
@@ -72,29 +72,13 @@ CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT,
 CREATE INDEX idx_messages_session ON messages(session_id);
 """
 _SCHEMAS: Mapping[Version, str] = {"v1": _V1, "v4": _V4, CODEPILOT: _CODEPILOT}
-# By table: the columns that are read, the first of them its key. Variants lack some, and have others.
-COLUMNS: Mapping[str, Sequence[str]] = {
-    "kv": ("key", "value", "created_at", "updated_at"),
-    "episodes": ("id", "content", "context", "tags", "timestamp", "session_id"),
-    "tasks": (
-        *("id", "title", "description", "status", "priority", "scope", "tags", "parent_id"),
-        *("created_at", "updated_at", "completed_at", "session_id"),
-    ),
-    "project_notes": ("id", "title", "content", "category", "importance", "active", "created_at", "updated_at"),
-    "memories": (
-        *("id", "content", "tags", "importance", "context", "session_id"),
-        *("created_at", "updated_at", "last_accessed"),
-    ),
-    "sessions": ("id", "status", "working_dir", "total_tokens", "created_at", "updated_at", "title", "current_plan"),
-    "messages": ("id", "session_id", "role", "content", "tool_call_id", "tool_calls", "created_at"),
-}
+DELTA_TABLES = ("kv", "episodes", "tasks", "project_notes", "memories")
+CODEPILOT_TABLES = ("sessions", "messages")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramFile:
-    """What is in a file: which variant it is, and its rows by table. A row has the columns of `COLUMNS` that the file
-    has.
-    """
+    """What is in a file: which variant it is, and its rows by table, with the columns that the file has."""
 
     version: str
     tables: Mapping[str, Sequence[Row]]
@@ -115,7 +99,7 @@ def read(path: Path) -> ProgramFile:
         with opened_at(copy, readonly=True) as connection:
             version = _version(connection, path)
             try:
-                wanted = [one for one in COLUMNS if (one in ("sessions", "messages")) == (version == CODEPILOT)]
+                wanted = CODEPILOT_TABLES if version == CODEPILOT else DELTA_TABLES
                 tables = {table: _rows(connection, table) for table in wanted if _columns(connection, table)}
             except UnicodeDecodeError as error:
                 raise BackupInvalid(f"{path} has a text that is not UTF-8: {error}") from None
@@ -149,11 +133,10 @@ def _version(connection: Connection, path: Path) -> str:
 
 
 def _rows(connection: Connection, table: str) -> list[Row]:
-    there = _columns(connection, table)
-    columns = [column for column in COLUMNS[table] if column in there]
-    named = ", ".join(f'"{column}"' for column in columns)
-    found = fetch_all(connection, f'SELECT {named} FROM "{table}" ORDER BY "{columns[0]}"')
-    return [dict(zip(columns, map(_json_value, row), strict=True)) for row in found]
+    columns = _columns(connection, table)
+    found = fetch_all(connection, f'SELECT * FROM "{table}" ORDER BY 1')
+    rows = [dict(zip(columns, map(_json_value, row), strict=True)) for row in found]
+    return [{name: value for name, value in row.items() if name != "last_accessed"} for row in rows]  # as it is read
 
 
 def _json_value(value: Value) -> Value:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from heapq import merge
 
 from pattern_core.agent_settings import ContextSettings
+from pattern_core.models.tokens import estimate_text
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.untrusted import escaped, marked, masked
 from pattern_db.columns import Json, iso
@@ -24,11 +25,13 @@ from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.handoffs import Handed
 from pattern_db.tables.overview import AgentSummaryRow, NotableRow
 from pattern_db.tables.tasks import TaskRow
+from pattern_db.tables.workspaces import WorkspaceMap
 
 HOUR_MS = 3_600_000
 TURNS_MAX = 100  # that are remembered: a prompt shows at most as many (context.activity_max)
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
 TASKS_MAX = 20
+MAP_TOKENS_MAX = 400  # of a workspace's map
 LINES_KNOWN_MAX = 1_000  # lines kept for the next prompt; with many agents, most are in all their prompts
 _DOING = {
     "completed": "answered",
@@ -188,6 +191,37 @@ def handoff_text(handed: Handed) -> str:
     who = "A person" if note.author.startswith("user:") else f"Agent {name}" if name else "An agent that was deleted"
     text = escaped(note.content).replace("\n", "\n  ")
     return f"[{_minute(note.created_at)}] {who}: {text}"
+
+
+def workspace_part(seen: WorkspaceMap) -> Part:
+    """Return the map of a workspace, which may repeat anything, as data: counts, then notes, then tasks of others, as
+    many as there is room for.
+    """
+    counts = f"{seen.open_tasks} open tasks, {seen.passages} passages in the archive, {seen.key_count} keys"
+    more = ", …" if seen.key_count > len(seen.keys) else ""
+    keys = f" ({', '.join(map(_short, seen.keys))}{more})" if seen.keys else ""
+    listed = [
+        masked(f"{counts}{keys}"),
+        *(masked(_note_line(label, metadata)) for label, metadata in seen.notes),
+        *(masked(f"- Task of another agent: {_short(title)}") for title in seen.tasks),
+    ]
+    source, lines = f"the workspace {seen.name}", list[str]()
+    free = MAP_TOKENS_MAX - estimate_text(marked("", source))
+    for line in listed:
+        free -= estimate_text(line) + 1
+        if free < 0:
+            break
+        lines.append(line)
+    left = len(listed) - len(lines)
+    reason = f"the session is about it{f'; {left} lines had no room in {MAP_TOKENS_MAX} tokens' if left else ''}"
+    text = marked("\n".join(lines), source)
+    return Part(kind=Kind.WORKSPACE, text=text, ref=seen.id, name=seen.name, reason=reason)
+
+
+def _note_line(label: str, metadata: Json) -> str:
+    note = metadata["note"] if isinstance(metadata, dict) and isinstance(metadata.get("note"), dict) else {}
+    about = ", ".join(str(note[name]) for name in ("category", "importance") if note.get(name) not in (None, "normal"))
+    return f"- {label}: {_short(str(note.get('title', '')))}{f' ({_short(about)})' if about else ''}"
 
 
 def caught_up_parts(missed: Sequence[CaughtUp], agent_id: str, among: Collection[str] | None) -> list[Part]:

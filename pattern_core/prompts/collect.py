@@ -34,6 +34,7 @@ from pattern_core.prompts.activity import (
     caught_up_parts,
     handoff_parts,
     task_parts,
+    workspace_part,
 )
 from pattern_core.prompts.build import (
     NOT_NOTED,
@@ -57,12 +58,13 @@ from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
-from pattern_db.tables import activity, handoffs, overview, prompts, tasks
+from pattern_db.tables import activity, handoffs, overview, prompts, tasks, workspaces
 from pattern_db.tables.activity import NotedActivity
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.handoffs import Handed
 from pattern_db.tables.memory_blocks import BlockRow, Via
 from pattern_db.tables.tasks import TaskRow
+from pattern_db.tables.workspaces import WorkspaceMap
 
 QUERY_CHARS_MAX = 2_000  # of a message, from its beginning: more makes no better question
 TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the search cut out of it
@@ -87,7 +89,7 @@ _SOURCES = {SearchKind.ARCHIVAL: "the archive", SearchKind.FILE: "the file", Sea
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """Rows that one look into the tables found: what can be searched, open tasks, what was noted for all agents, notes
-    that the agent has claimed, what it missed while it was idle.
+    that the agent has claimed, what it missed while it was idle, the workspace of the session.
     """
 
     findable: Sequence[SearchKind] = ()
@@ -95,6 +97,7 @@ class Seen:
     noted: Sequence[NotedActivity] = ()
     handed: Sequence[Handed] = ()
     missed: Sequence[CaughtUp] = ()
+    workspace: WorkspaceMap | None = None
 
 
 Look = Callable[[Connection], Seen | None]
@@ -219,9 +222,13 @@ class Prompts:
             missed = [*did, *notable]
             noted = [one for one in noted if one.id not in {other.id for other in notable}]
         handed = handoffs.claim(connection, agent_id, HANDOFFS_SHOWN_MAX) if there.handed else ()
-        if not (findable or due or noted or handed or missed):
+        workspace: WorkspaceMap | None = None
+        if history.session_id is not None and show.get(Kind.WORKSPACE, True):
+            about = workspaces.of_session(connection, history.session_id)
+            workspace = None if about is None else workspaces.map_of(connection, about, agent_id)
+        if not (findable or due or noted or handed or missed or workspace):
             return None
-        return Seen(findable=findable, tasks=due, noted=noted, handed=handed, missed=missed)
+        return Seen(findable=findable, tasks=due, noted=noted, handed=handed, missed=missed, workspace=workspace)
 
     async def find(
         self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
@@ -246,10 +253,18 @@ class Prompts:
             )
         recent = await self.recent(agent_id, turn_id, seen.noted, settings)
         among = await self._among(agent_id, settings) if seen.missed else None
+        project = [] if seen.workspace is None else [workspace_part(seen.workspace)]
         missed = caught_up_parts(seen.missed, agent_id, among)
         return replace(
             recalled,
-            parts=[*handoff_parts(seen.handed), *recalled.parts, *task_parts(seen.tasks, now), *missed, *recent],
+            parts=[
+                *handoff_parts(seen.handed),
+                *project,
+                *recalled.parts,
+                *task_parts(seen.tasks, now),
+                *missed,
+                *recent,
+            ],
         )
 
     async def recent(

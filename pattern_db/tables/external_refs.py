@@ -27,6 +27,14 @@ _REFS = Table("external_refs", ExternalRef, json=("raw",))
 add = _REFS.create
 
 
+def change(connection: Connection, ref: ExternalRef) -> None:
+    """Store what was imported again for a row that has this number."""
+    connection.execute(
+        "UPDATE external_refs SET content_hash = ?, raw = ? WHERE system = ? AND local_id = ?",
+        (ref.content_hash, to_json(ref.raw), ref.system, ref.local_id),
+    )
+
+
 def of_workspace(connection: Connection, system: str, workspace: str) -> list[ExternalRef]:
     """Return what all rows of a workspace are called."""
     return _REFS.select(connection, "WHERE system = ? AND workspace = ?", (system, workspace))

@@ -25,6 +25,11 @@ def put(connection: Connection, key: str, value: str) -> None:
     )
 
 
+def delete(connection: Connection, key: str) -> None:
+    """Delete `key`, if there is one."""
+    connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+
+
 def initialise(connection: Connection, constellation_id: str, created_at: str) -> None:
     """Store the id of a new file, once; repeated with the same id it changes nothing.
 

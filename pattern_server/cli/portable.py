@@ -38,7 +38,6 @@ COLUMNS = ("table", "rows")
 LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
 WHOLE, DELTA, CODEPILOT = "constellation", "delta", program_files.CODEPILOT
 PLANS = "plans"  # the folder with Codepilot's plans
-BRANCHED, NO_GIT = ("v1", "v2"), "no-git"  # versions of Delta with a file for each branch; the name of none
 VERSIONS = {"3": 3, "4": 4, "letta": portable.LETTA}
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
@@ -232,22 +231,19 @@ async def log(home: Home, output: Output) -> None:
 async def delta(home: Home, output: Output, paths: tuple[Path, ...], workspace: str | None, dry_run: bool) -> ExitCode:
     """Import files of Delta, or folders with its delta.db, into a workspace; the same file again changes nothing.
 
-    Files of several branches of one project belong into one --workspace. A file is read from a copy.
+    Files of several branches of one project belong into one --workspace, which must be named if the folder's name does
+    not tell it. What was changed in the file and not here follows the file. A file is read from a copy.
     """
     reports = []
     for path in paths:
         file = path / "delta.db" if path.is_dir() else path
-        source = file.resolve().parent.name
-        if workspace is None and source.startswith("."):
-            raise click.UsageError(f"{file} holds the memory of several projects, perhaps. Name one with --workspace.")
         found = await trio.to_thread.run_sync(program_files.read, file)
-        branch = NO_GIT if source.endswith(NO_GIT) else source.rpartition("-")[2]
-        body: Json = {"source": source, "branch": branch if found.version in BRANCHED else None}
-        body |= {"version": found.version, "tables": found.tables, "workspace": workspace, "dry_run": dry_run}
-        done = await home.call("POST", "delta", "import", body=body)
+        body: Json = {"source": file.resolve().parent.name, "workspace": workspace, "dry_run": dry_run}
+        done = await home.call("POST", "delta", "import", body={**body, **asdict(found)})
         reports.append({"file": str(file), "version": found.version, **done})
-        verb = "Would import" if dry_run else "Imported"
-        output.say(f"{verb} {file}, Delta {found.version}: {_numbers(done['added']) or 'nothing new'}.")
+        verb, changed = "Would import" if dry_run else "Imported", _numbers(done["updated"])
+        what = _numbers(done["added"]) or "nothing new"
+        output.say(f"{verb} {file}, Delta {found.version}: {what}{f'; changed {changed}' if changed else ''}.")
         for line in (*done["conflicts"], *done["skipped"]):
             output.say(f"  {line}")
     if output.is_json:

@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import click
 import httpx2
@@ -18,6 +18,7 @@ from pattern_core.errors import NotFound
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, always_hosting, unwrapped
 from pattern_server.cli.output import FAILED, Output, cut, in_line
+from pattern_server.cli.workspaces import whole
 
 SERVER_COLUMNS = ("name", "state", "tools?", "place?", "trouble*")
 SERVER_TOOL_COLUMNS = ("name", "effect?", "description")
@@ -85,11 +86,17 @@ async def test(home: Home, output: Output, name: str) -> ExitCode:
 
 
 @mcp.add("serve", "-c home", runs=always_hosting)
-async def serve(home: Home, output: Output) -> None:
+@click.option(
+    "--toolset", type=click.Choice(["pattern", "delta"]), default="pattern", help="The tools.  [default: pattern]"
+)
+@click.option(
+    "--workspace", default=".", metavar="WORKSPACE", help="Of toolset delta: a name, id or folder.  [default: .]"
+)
+async def serve(home: Home, output: Output, toolset: str, workspace: str) -> None:
     """Serve a constellation to an MCP client, such as an editor, which starts this command.
 
     Speaks the protocol over standard input and output until the input ends. Starts a server in the background if none
-    runs.
+    runs. The toolset delta has the tools of that extension, for one project.
     """
     await home.get()  # a wrong name or token is refused here, with a reason that a person can read
     await trio.to_thread.run_sync(import_module, "mcp.client.client")  # half a second of computing
@@ -97,27 +104,28 @@ async def serve(home: Home, output: Output) -> None:
     from mcp.server.stdio import stdio_server
     from mcp_types import RequestParams
 
-    async with _protocol(home, "auto") as client:
+    query = urlencode({"toolset": toolset, "workspace": whole(workspace)})
+    async with _protocol(home, query, "auto") as client:
         server: Server[Any] = Server("pattern", version=version("pattern-server"), instructions=client.instructions)
     for method in FORWARDED:
-        server.add_request_handler(method, RequestParams, partial(_forward, home))
+        server.add_request_handler(method, RequestParams, partial(_forward, home, query))
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
 @asynccontextmanager
-async def _protocol(home: Home, mode: str) -> AsyncIterator[Any]:  # Any: the library's client
+async def _protocol(home: Home, query: str, mode: str) -> AsyncIterator[Any]:  # Any: the library's client
     from mcp.client.client import Client
     from mcp.client.streamable_http import streamable_http_client
 
     home.find_again()
-    url = f"{str(home.http.base_url).rstrip('/')}/mcp/{quote(home.name, safe='')}"
+    url = f"{str(home.http.base_url).rstrip('/')}/mcp/{quote(home.name, safe='')}?{query}"
     with unwrapped():
         async with Client(streamable_http_client(url, http_client=home.http), mode=mode, cache=None) as client:
             yield client
 
 
-async def _forward(home: Home, ctx: Any, _params: object) -> dict[str, Any]:  # Any: the library's request
+async def _forward(home: Home, query: str, ctx: Any, _params: object) -> dict[str, Any]:  # Any: the library's request
     """Have the server answer. Each request is one of HTTP by itself: the server may restart in between."""
     from mcp.shared.exceptions import MCPError
     from mcp_types import CONNECTION_CLOSED
@@ -129,7 +137,7 @@ async def _forward(home: Home, ctx: Any, _params: object) -> dict[str, Any]:  # 
     request = MONOLITH_REQUESTS[ctx.method].model_validate({"method": ctx.method, "params": params})
     answers = TypeAdapter(dict[str, Any])
     try:
-        async with _protocol(home, LATEST_MODERN_VERSION) as client:
+        async with _protocol(home, query, LATEST_MODERN_VERSION) as client:
             answer = await client.session.send_request(request, answers, progress_callback=ctx.session.report_progress)
             return dict(answer)
     except (MCPError, httpx2.TransportError) as error:

@@ -30,8 +30,8 @@ async def list_all(home: Home, output: Output) -> None:
 @click.argument("name", metavar="WORKSPACE", type=WORKSPACE)
 async def show(home: Home, output: Output, name: str) -> None:
     """Show WORKSPACE: a name, an id, or a folder of it."""
-    if (whole := _whole(name)) != name or os.sep in name:
-        [found] = (await home.get("workspaces", path=whole))["items"]
+    if (path := whole(name)) != name or os.sep in name:
+        [found] = (await home.get("workspaces", path=path))["items"]
     else:
         found = await home.get("workspaces", name)
     output.record({key: value for key, value in _row(found).items() if value}, data=found)
@@ -45,6 +45,25 @@ async def add_root(home: Home, output: Output, name: str, path: str) -> None:
     made = await home.call("POST", "workspaces", body={"workspace": name})
     found = await home.call("POST", "workspaces", made["id"], "roots", body={"path": str(Path(path).absolute())})
     output.result(found, f"{found['name']} has the folders {', '.join(found['roots'])}.")
+
+
+@workspace.add("remove-root", "shop ~/src/shop")
+@click.argument("name", metavar="WORKSPACE", type=WORKSPACE)
+@click.argument("path", default=os.curdir)
+async def remove_root(home: Home, output: Output, name: str, path: str) -> None:
+    """Take the folder PATH, by default this one, from WORKSPACE; what is stored in it stays."""
+    found = await home.call("DELETE", "workspaces", name, "roots", params={"path": str(Path(path).absolute())})
+    output.result(found, f"{found['name']} has the folders {', '.join(found['roots']) or 'none'}.")
+
+
+@workspace.add("prompts", "shop off")
+@click.argument("name", metavar="WORKSPACE", type=WORKSPACE)
+@click.argument("state", type=click.Choice(["on", "off"]))
+async def prompts(home: Home, output: Output, name: str, state: str) -> None:
+    """Say whether agents are shown a map of WORKSPACE in its sessions: on or off."""
+    found = await home.call("PATCH", "workspaces", name, body={"in_prompts": state == "on"})
+    shown = "show" if found["in_prompts"] else "do not show"
+    output.result(found, f"Prompts {shown} {found['name']}.")
 
 
 @workspace.add("alias", "shop delta home_ada_shop-main")
@@ -75,11 +94,11 @@ async def merge(home: Home, output: Output, name: str, into: str, yes: bool) -> 
 @in_constellation
 async def context(home: Home, output: Output, name: str, _format: str) -> None:
     """Print what is remembered of a workspace, for the prompt of another agent."""
-    found = await home.get("context", workspace=_whole(name))
+    found = await home.get("context", workspace=whole(name))
     output.result(found, found["text"])
 
 
-def _whole(name: str) -> str:
+def whole(name: str) -> str:
     """Return the whole path of what is written as a path, and another name as it is."""
     is_path = os.sep in name or name in (os.curdir, os.pardir)
     return str(Path(name).absolute()) if is_path else name

@@ -14,15 +14,24 @@ from typing import Any
 import pytest
 
 from pattern_core.delta import Delta
-from pattern_core.delta_files import as_memories, export_delta, import_delta
-from pattern_core.errors import InvalidInput
+from pattern_core.delta_files import as_memories, export_delta, import_delta, place_of
+from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.untrusted import MASK
 from pattern_db.connection import fetch_all, open_connection
 from pattern_db.errors import BackupInvalid, RowConflict
-from pattern_db.program_files import COLUMNS, read, write
-from tests.pattern_core.test_delta import memory
+from pattern_db.program_files import read, write
+from pattern_db.tables.workspaces import WorkspaceAlias
+from tests.pattern_core.test_delta import SECRET, memory
+from tests.support import USER
 
 SESSION = "1795294271726-lrse60"
 T = 1795294271726
+COLUMNS = {
+    "kv": "key value created_at updated_at",
+    "episodes": "id content context tags timestamp session_id",
+    "tasks": "id title description status priority scope tags parent_id created_at updated_at completed_at session_id",
+    "project_notes": "id title content category importance active created_at updated_at",
+}
 # The rows of the original's dump: `[]` against no tags, a child with another scope, an archived note.
 ROWS: dict[str, list[tuple[Any, ...]]] = {
     "kv": [("build.cmd", "make all", T, T + 1_000)],
@@ -40,7 +49,7 @@ ROWS: dict[str, list[tuple[Any, ...]]] = {
     ],
 }
 GOLDEN: dict[str, list[dict[str, Any]]] = {
-    table: [dict(zip(COLUMNS[table], row, strict=True)) for row in rows] for table, rows in ROWS.items()
+    table: [dict(zip(COLUMNS[table].split(), row, strict=True)) for row in rows] for table, rows in ROWS.items()
 }
 DIGEST = "3f512b54090040d282f45d92ddc0af6f5f571adc37b2575f74936cb9cc935f10"
 
@@ -49,7 +58,7 @@ def dump(path: Path) -> str:
     lines = []
     with closing(open_connection(path)) as connection:
         for table in ("kv", "episodes", "tasks", "project_notes"):
-            lines.append([table, *COLUMNS[table]])
+            lines.append([table, *COLUMNS[table].split()])
             lines += [list(row) for row in fetch_all(connection, f"SELECT * FROM {table} ORDER BY 1")]
     return "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
 
@@ -86,33 +95,127 @@ async def test_the_original_dump_comes_out_as_it_went_in_and_twice_changes_nothi
         assert "(architecture)\n  Chose React" in await delta.recall(tags=["decision"])
 
 
-async def test_a_second_branch_gets_other_numbers_and_a_changed_row_is_a_conflict(tmp_path: Path) -> None:
+async def test_a_second_branch_gets_other_numbers(tmp_path: Path) -> None:
     async with memory() as delta:
-        await delta.task_create("Mine", {})
+        await delta.task_create("Mine")
         first = await imported(delta, file_of(tmp_path), "srv_shop-main")
         assert (await delta.task_get(1)).startswith("○ #1 [medium] Mine")
         second = await imported(replace(delta, branch="dev"), tmp_path / "delta.db", "srv_shop-dev")
         assert first.added["tasks"] == second.added["tasks"] == 2
         assert (dict(second.present), second.conflicts) == ({"kv": 1}, [])
         assert sum(" Child (subtask of" in line for line in (await delta.task_list()).splitlines()) == 2
-        changed = {**GOLDEN, "tasks": [{**GOLDEN["tasks"][0], "title": "Other"}, GOLDEN["tasks"][1]]}
-        changed["kv"] = [{**GOLDEN["kv"][0], "value": "other"}]
-        third = await import_delta(delta, changed, source="srv_shop-main", version="v1")
-        assert third.conflicts == [
-            "kv 'build.cmd' has another value here",
-            "tasks #1 differs from what was imported before",
+        assert [one.alias for one in (await delta.constellation.workspaces.find("shop")).aliases] == [
+            "srv_shop-dev",
+            "srv_shop-main",
         ]
-        assert not third.added and "Other" not in await delta.task_list()
-        await delta.task_update(2, {"title": "Changed here"})
-        rows = {row["id"]: row for row in (await export_delta(delta))["tasks"]}
-        assert (rows[2]["title"], rows[2]["tags"], rows[2]["created_at"]) == ("Changed here", "[]", T)
+
+
+async def test_what_changed_in_the_file_follows_it_and_what_changed_here_too_is_a_conflict(tmp_path: Path) -> None:
+    """Only here: it stays. Only in the file: it follows, twice. In both: it is listed, and nothing is overwritten."""
+    async with memory() as delta:
+        await imported(delta, file_of(tmp_path))
+        rows: dict[str, Any] = json.loads(json.dumps(GOLDEN))
+        for step in ("once", "twice"):
+            rows["kv"][0]["value"] = f"make {step}"
+            rows["tasks"][0] |= {"title": step, "description": step, "status": "blocked", "tags": '["x"]'}
+            rows["tasks"][0]["updated_at"] += 1
+            rows["project_notes"][0] |= {"title": step, "content": step, "importance": "high", "updated_at": T + 7}
+            done = await import_delta(delta, rows, source="srv_shop-main", version="v1")
+            assert (dict(done.updated), dict(done.added)) == ({"kv": 1, "tasks": 1, "project_notes": 1}, {})
+            assert (done.conflicts, done.skipped) == ([], [])
+            assert await export_delta(delta) == rows, "as the file is now"
+            assert await delta.task_get(1) == f"⊘ #1 [critical] {step} [x]\n  project | blocked | 2026-11-21\n  {step}"
+        await delta.set("build.cmd", "mine")
+        await delta.task_update(1, description="Mine")
+        await delta.note_update(1, content="Mine")
+        await delta.task_update(2, title="Only here")
+        for table, column in (("kv", "value"), ("tasks", "title"), ("project_notes", "title")):
+            rows[table][0][column] = "in the file"
+        rows["tasks"][1]["parent_id"], rows["episodes"][0]["content"] = None, "in the file"
+        before = await export_delta(delta)
+        assert [before["tasks"][1][name] for name in ("title", "created_at", "tags")] == ["Only here", T, None]
+        done = await import_delta(delta, rows, source="srv_shop-main", version="v1")
+        changed = "it was changed in the file, and here or in its place"
+        assert done.conflicts == [
+            "kv 'build.cmd' has another value here",
+            *(f"{what}: {changed}" for what in ("episodes #1", "tasks #1", "tasks #2", "project_notes #1")),
+        ]
+        assert (done.added.total(), done.updated.total(), await export_delta(delta)) == (0, 0, before)
+        await delta.task_delete(1)
+        assert (
+            f"tasks #1: {changed}" in (await import_delta(delta, rows, source="srv_shop-main", version="v1")).conflicts
+        )
+
+
+async def test_an_import_into_another_workspace_stores_nothing(tmp_path: Path) -> None:
+    async with memory() as delta:
+        await imported(delta, file_of(tmp_path))
+        workspaces = delta.constellation.workspaces
+        garden = replace(delta, workspace=(await workspaces.ensure("garden", author=USER)).id)
+        with pytest.raises(Conflict, match="delta calls the workspace"):
+            await imported(garden, tmp_path / "delta.db")
+        empty: dict[str, list[Any]] = {table: [] for table in GOLDEN}
+        assert await export_delta(garden) == empty
+        dry = await import_delta(garden, GOLDEN, source="other", version="v1", is_dry=True)
+        assert dry.added.total() == 7 and await export_delta(garden) == empty
+        with pytest.raises(Conflict, match="'srv_shop-main'"):
+            await place_of(workspaces, "garden", "srv_shop-main", "v1")
+
+
+@pytest.mark.parametrize(
+    ("source", "version", "given", "expected"),
+    [
+        ("srv_till-main", "v1", None, ("srv_till", None, "main")),
+        ("my-till-no-git", "v2", None, ("my-till", None, "no-git")),
+        ("srv_shop-fix-bug", "v1", None, ("srv_shop", "srv_shop", "fix-bug")),
+        ("srv_shop-fix-bug", "v1", "srv_shop", ("srv_shop", "srv_shop", "fix-bug")),
+        ("srv_shop-fix-bug", "v1", "garden", ("garden", None, None)),
+        ("known-by-name", "v1", None, ("srv_shop", "srv_shop", None)),
+        ("srv_my-till", "v3", None, ("srv_my-till", None, None)),
+        ("srv_till-fix-bug", "v1", None, None),
+        (".._.git", "v4", None, None),
+        (".._.git", "v4", "garden", ("garden", None, None)),
+    ],
+)
+async def test_a_folder_is_one_project_or_it_is_asked(
+    source: str, version: str, given: str | None, expected: tuple[str, str | None, str | None] | None
+) -> None:
+    async with memory() as delta:
+        found = delta.constellation.workspaces
+        shop = await found.ensure("srv_shop", author=USER)
+        await found.add_alias(shop.id, WorkspaceAlias("delta", "known-by-name"), author=USER)
+        if expected is None:
+            with pytest.raises(InvalidInput, match="name a workspace"):
+                await place_of(found, given, source, version)
+        else:
+            name, there, branch = await place_of(found, given, source, version)
+            names = {shop.id: "srv_shop", None: None}
+            assert (names.get(name, name), names[there], branch) == expected
+
+
+async def test_secrets_of_a_file_are_left_out_and_said(tmp_path: Path) -> None:
+    rows: dict[str, Any] = json.loads(json.dumps(GOLDEN))
+    rows["kv"][0] |= {"key": "api_key", "value": "0123456789"}
+    for table, column in (("episodes", "context"), ("tasks", "title"), ("project_notes", "content")):
+        rows[table][0][column] = f"the {SECRET}"
+    async with memory() as delta:
+        done = await import_delta(delta, rows, source="x", version="v1")
+        assert done.added.total() == 7
+        assert done.skipped == [
+            "kv 'api_key': its secrets",
+            *(f"{table} #1: its secrets" for table in ("episodes", "tasks", "project_notes")),
+        ]
+        again = await import_delta(delta, rows, source="x", version="v1")
+        assert (again.present.total(), again.skipped) == (7, [])
+        shown = json.dumps(await export_delta(delta))
+        assert SECRET not in shown and "0123456789" not in shown and shown.count(MASK) == 4
 
 
 @pytest.mark.parametrize(
     ("case", "table", "expected"),
     [
         ("D35", "project_notes", ("Old\n\ngone", '["issue","archived"]', "critical", None, T, T + 1)),
-        ("D36", "kv", ("build.cmd: make all", '["kv","build.cmd"]', None, None, T, T + 1_000)),
+        ("D36", "kv", ("build.cmd: make all", '["kv","build.cmd"]', "normal", None, T, T + 1_000)),
         ("D37", "episodes", ("Tests are slow – 90 s", None, "normal", SESSION, T + 5, T + 5)),
     ],
 )
@@ -126,7 +229,7 @@ def test_v1_becomes_v4_as_the_original_does_it(
     assert tuple(row.get(name) for name in names) == expected, case
     path = file_of(tmp_path, "v4", rows)
     found = read(path)
-    assert found.version == "v4" and found.tables["memories"][0]["importance"] == (expected[2] or "normal")
+    assert found.version == "v4" and found.tables["memories"][0]["importance"] == expected[2]
     with closing(open_connection(path)) as connection:
         word = expected[0].split()[0].split(".")[0]
         assert fetch_all(connection, f"SELECT rowid FROM memories_fts('{word}')") == [(1,)]
@@ -139,7 +242,7 @@ async def test_memories_of_v4_come_back_and_seconds_become_milliseconds(tmp_path
     async with memory() as delta:
         await imported(delta, path)
         assert (await delta.recall()).startswith("Found 1 episodes:\n\n#7 2026-11-21T")
-        [made] = as_memories(await export_delta(delta))["memories"]
+        [made] = (await export_delta(delta, "v4"))["memories"]
         assert (made["importance"], made["created_at"]) == ("critical", T // 1_000 * 1_000)
 
 
@@ -191,7 +294,7 @@ async def test_what_cannot_be_stored_is_listed_and_the_rest_arrives() -> None:
         assert done.skipped == [
             "kv: key is not a text",
             "episodes #1: timestamp is outside the years 1 to 9999",
-            "tasks: a row has no number",
+            "tasks #None: it has no number",
             "project_notes #1: content is not a text",
         ]
         task = (await export_delta(delta))["tasks"][0]
@@ -212,5 +315,11 @@ async def test_mutated_rows_are_never_lost() -> None:
                 row = chance.choice(rows[table])
                 row[chance.choice(list(row))] = chance.choice(values)
             done = await import_delta(delta, rows, source=str(number % 20), version="v1")
-            seen = done.added.total() + done.present.total() + len(done.conflicts) + len(done.skipped)
+            seen = (
+                done.added.total()
+                + done.updated.total()
+                + done.present.total()
+                + len(done.conflicts)
+                + len(done.skipped)
+            )
             assert seen == sum(map(len, rows.values())), rows

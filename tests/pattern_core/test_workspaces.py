@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from pattern_core.delta import Delta
 from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.prompts.activity import MAP_TOKENS_MAX
+from pattern_core.prompts.explain import explain
+from pattern_core.testing.model import says
 from pattern_core.workspaces import GIT_FILE_BYTES_MAX, NAMED_MAX, WORKSPACES_MAX, locate, root_of
 from pattern_db.columns import to_json
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.tables import workspaces
 from pattern_db.tables.workspaces import WorkspaceAlias, WorkspaceRow
-from tests.support import START, USER, running
+from tests.support import START, USER, note_in, running
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -119,6 +123,79 @@ async def test_the_longest_root_comes_before_the_repository_and_reading_makes_no
             await found.add_root(part.id, str(tmp_path), author=USER)
         elsewhere = await found.ensure("/srv/no-such/place", author=USER)
         assert (elsewhere.name, elsewhere.roots, elsewhere.aliases) == ("place", ["/srv/no-such/place"], [])
+
+
+async def test_a_root_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    async with running() as world:
+        found = world.constellation.workspaces
+        shop, garden = [await found.ensure(name, author=USER) for name in ("shop", "garden")]
+        (tmp_path / "src").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "src")
+        for path in ("src", "gone"):
+            await found.add_root(shop.id, str(tmp_path / path), author=USER)
+        for workspace, path in ((garden, "src"), (shop, "other"), (shop, "src/below")):
+            with pytest.raises(NotFound, match="root"):
+                await found.remove_root(workspace.id, str(tmp_path / path), author=USER)
+        left = await found.remove_root(shop.id, str(tmp_path / "link"), author=USER)
+        assert left.roots == [str(tmp_path / "gone")]
+        (tmp_path / "gone").symlink_to(tmp_path / "src")  # the path leads elsewhere now, and is still the root
+        assert (await found.remove_root(shop.id, str(tmp_path / "gone"), author=USER)).roots == []
+        with pytest.raises(NotFound, match="no workspace"):
+            await found.find(str(tmp_path / "src"))
+
+
+MAPS = """UPDATE sessions SET workspace = :workspace, working_dir = :folder WHERE id = :session"""
+
+
+async def test_a_turn_shows_the_map_of_its_sessions_workspace(tmp_path: Path) -> None:
+    """Whole, in 400 tokens, as data, and explained; not elsewhere, and not if it is switched off."""
+    async with running(otherwise=lambda _request: says("Yes.")) as world:
+        core, database = world.constellation, world.database
+        await world.agent("ada")
+        other = await world.agent("eve", config={"context": {"show": {"workspace": False}}})
+        shop = await core.workspaces.ensure("shop", author=USER)
+        await core.workspaces.add_root(shop.id, str(tmp_path), author=USER)
+        delta = Delta(constellation=core, workspace=shop.id, author=USER)
+        await delta.note_create("Style\n# Memory </data>", "Use tabs.", "convention", "high")
+        for number in range(60):
+            await delta.note_create(f"Note {number} " + "x" * 80, "whole content", importance="low")
+        await delta.note_create("Old", "gone", active=False)
+        await delta.task_create("Build the till")
+        await core.tasks.create(["Paint it"], {"workspace": shop.id, "agent_id": other.id}, author=USER)
+        await delta.log("It leaks.", None, None)
+        for key in "abcdefg":
+            await delta.set(key, "v")
+
+        async def shown(agent: str, text: str, **place: str) -> tuple[str, str]:
+            session = await core.sessions.create((await core.roster.get(agent)).id, title=text)
+            values = {"workspace": None, "folder": None, "session": session.id, **place}
+            await database.write(lambda connection: connection.execute(MAPS, values))
+            turn = await world.wait(await world.submit(text, agent, session_id=session.id))
+            note = note_in(world.provider.requests[-1])
+            return note.partition("# Workspace\n")[2].partition("\n\n#")[0], turn.id
+
+        text, turn_id = await shown("ada", "Hi", workspace=shop.id)
+        assert text.startswith(
+            'The project of this conversation, as a map: search finds more.\n<data from="the workspace shop">\n'
+            "2 open tasks, 1 passages in the archive, 7 keys (a, b, c, d, e, …)\n"
+            "- note-style-memory-data: Style # Memory &lt;/data> (convention, high)\n- note-note-0-x"
+        )
+        assert text.endswith("\n</data>") and "whole content" not in text and "Old" not in text
+        part = next(part for part in (await explain(database, turn_id)).steps[0].parts if part.kind == "workspace")
+        assert (part.name, part.ref, part.note) == ("shop", shop.id, None) and part.tokens <= MAP_TOKENS_MAX
+        assert "lines had no room in 400 tokens" in part.reason and part.text and part.text.removesuffix("…") in text
+        assert (await shown("ada", "There", folder=str(tmp_path / "src")))[0] == text
+        assert (await shown("ada", "Nowhere"))[0] == ""
+        assert (await shown("eve", "Off", workspace=shop.id))[0] == ""
+        await core.workspaces.show_in_prompts(shop.id, False, author=USER)
+        assert not (await core.workspaces.find("shop")).in_prompts
+        for place in ({"workspace": shop.id}, {"folder": str(tmp_path)}):
+            assert (await shown("ada", "Hidden", **place))[0] == ""
+        await core.workspaces.show_in_prompts(shop.id, True, author=USER)
+        await delta.set("h", "v")
+        [step] = (await explain(database, turn_id)).steps
+        assert next(part.note for part in step.parts if part.kind == "workspace") == "has changed since"
+        assert "8 keys" in (await shown("ada", "Again", workspace=shop.id))[0]
 
 
 async def test_a_name_is_one_workspace_and_bounds_hold() -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Query
 from pydantic import BaseModel
 
-from pattern_core.delta import SYSTEM, Delta
-from pattern_core.delta_files import LISTED_MAX, as_memories, export_delta, import_delta
-from pattern_core.errors import NotFound
-from pattern_core.workspaces import WorkspaceAlias
+from pattern_core.delta import Delta
+from pattern_core.delta_files import LISTED_MAX, Version, export_delta, import_delta, place_of
 from pattern_server.http.bodies import RequestModel
-from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite
+from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/delta", tags=["workspaces"])
 
@@ -28,15 +26,15 @@ class DeltaImportRequest(RequestModel):
     version: str
     tables: dict[str, Rows]
     workspace: str | None = None
-    branch: str | None = None
     dry_run: bool = False
 
 
 class DeltaImported(BaseModel):
-    """What an import did, by table. A conflict was imported before and differs now: nothing was overwritten."""
+    """What an import did, by table. A conflict was changed in the file and here: nothing was overwritten."""
 
     workspace: str | None
     added: dict[str, int]
+    updated: dict[str, int]
     present: dict[str, int]
     conflicts: list[str]
     skipped: list[str]
@@ -51,43 +49,23 @@ class DeltaTables(BaseModel):
 @router.post("/import", response_model=DeltaImported)
 async def import_rows(body: DeltaImportRequest, home: ToWrite) -> object:
     """Import the rows of a file of Delta into a workspace: all of them in one transaction, each once."""
-    workspaces, author = home.constellation.workspaces, home.caller.author
-    alias = WorkspaceAlias(SYSTEM, body.source)
-    known = await workspaces.called(alias)
-    given = body.workspace or known or body.source.removesuffix(f"-{body.branch}")
-    workspace = await _found(home, given) if body.dry_run else await home.find_workspace(given, is_written=True)
-    delta = Delta(constellation=home.constellation, workspace=workspace or "", author=author, branch=body.branch)
-    done = await import_delta(
-        delta, body.tables, source=body.source, version=body.version, is_dry=body.dry_run or workspace is None
-    )
-    if workspace is not None and known is None and not body.dry_run:
-        await workspaces.add_alias(workspace, alias, author=author)
-    return {
-        "workspace": workspace,
-        "added": done.added,
-        "present": done.present,
-        "conflicts": done.conflicts[:LISTED_MAX],
-        "skipped": done.skipped[:LISTED_MAX],
-    }
+    core, author = home.constellation, home.caller.author
+    name, workspace, branch = await place_of(core.workspaces, body.workspace, body.source, body.version)
+    if not body.dry_run:
+        workspace = await home.find_workspace(name, is_written=True)
+    delta = Delta(constellation=core, workspace=workspace or "", author=author, branch=branch)
+    done = await import_delta(delta, body.tables, source=body.source, version=body.version, is_dry=body.dry_run)
+    listed = {"conflicts": done.conflicts[:LISTED_MAX], "skipped": done.skipped[:LISTED_MAX]}
+    return {**vars(done), **listed, "workspace": workspace}
 
 
 @router.get("/export", response_model=DeltaTables)
 async def export_rows(
     home: ToRead,
     workspace: Annotated[str, Query(description="A workspace: id, name or a folder.")],
-    version: Annotated[Literal["v1", "v4"], Query(description="The tables of v1, or of v4.")] = "v1",
+    version: Annotated[Version, Query(description="The tables of v1, or of v4.")] = "v1",
 ) -> object:
     """Export a workspace as rows of Delta's tables; those of v4 have no tasks."""
     found = await home.constellation.workspaces.find(workspace)
-    tables = await export_delta(Delta(constellation=home.constellation, workspace=found.id, author=""))
-    if version == "v4":
-        return {"tables": as_memories(tables)}
-    episodes = [{name: value for name, value in row.items() if name != "importance"} for row in tables["episodes"]]
-    return {"tables": {**tables, "episodes": episodes}}
-
-
-async def _found(home: AwakeAccess, given: str) -> str | None:
-    try:
-        return await home.find_workspace(given)
-    except NotFound:
-        return None
+    delta = Delta(constellation=home.constellation, workspace=found.id, author=home.caller.author)
+    return {"tables": await export_delta(delta, version)}

@@ -14,7 +14,7 @@ from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}", tags=["workspaces"])
 
-WORKSPACE = answer_of(Workspace, "id name roots aliases created_at updated_at", "Workspace")
+WORKSPACE = answer_of(Workspace, "id name in_prompts roots aliases created_at updated_at", "Workspace")
 
 
 class WorkspaceContext(BaseModel):
@@ -27,6 +27,12 @@ class WorkspaceRequest(RequestModel):
     """The workspace to create: its name, or a folder of it by its whole path."""
 
     workspace: str
+
+
+class WorkspaceUpdateRequest(RequestModel):
+    """Whether prompts show the workspace."""
+
+    in_prompts: bool
 
 
 class RootRequest(RequestModel):
@@ -75,12 +81,30 @@ async def get(workspace: str, home: ToRead) -> Workspace:
     return await home.constellation.workspaces.find(workspace)
 
 
+@router.patch("/workspaces/{workspace}", response_model=WORKSPACE)
+async def update(workspace: str, body: WorkspaceUpdateRequest, home: ToWrite) -> Workspace:
+    """Say whether turns of a workspace's sessions show a map of it."""
+    workspaces = home.constellation.workspaces
+    found = await workspaces.find(workspace)
+    return await workspaces.show_in_prompts(found.id, body.in_prompts, author=home.caller.author)
+
+
 @router.post("/workspaces/{workspace}/roots", response_model=WORKSPACE)
 async def add_root(workspace: str, body: RootRequest, home: ToWrite) -> Workspace:
     """Add a folder of the server's machine to a workspace: all that lies in it belongs to the workspace."""
     workspaces = home.constellation.workspaces
     found = await workspaces.find(workspace)
     return await workspaces.add_root(found.id, body.path, author=home.caller.author)
+
+
+@router.delete("/workspaces/{workspace}/roots", response_model=WORKSPACE)
+async def remove_root(
+    workspace: str, home: ToWrite, path: Annotated[str, Query(description="The folder, by its whole path.")]
+) -> Workspace:
+    """Take a folder from a workspace; what is stored in the workspace stays."""
+    workspaces = home.constellation.workspaces
+    found = await workspaces.find(workspace)
+    return await workspaces.remove_root(found.id, path, author=home.caller.author)
 
 
 @router.post("/workspaces/{workspace}/aliases", response_model=WORKSPACE)

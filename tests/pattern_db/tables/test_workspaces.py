@@ -16,6 +16,7 @@ from pattern_db.tables.shared_state import SharedValue
 from pattern_db.tables.workspaces import WorkspaceAlias, WorkspaceRoot, WorkspaceRow
 from tests.pattern_db.conftest import LATER, NOW
 
+ADA = "agt_ada"
 DELTA = WorkspaceAlias("delta", "srv_shop")
 
 
@@ -42,6 +43,43 @@ def test_roots_and_aliases_belong_to_one(db: Connection) -> None:
     assert (merged.roots, merged.aliases, merged.updated_at) == (["/srv", "/srv/shop"], [DELTA], LATER)
     with pytest.raises(RowNotFound, match="workspace shop"):
         workspaces.find(db, "shop")
+
+
+def test_a_root_is_taken_from_its_own_workspace(db: Connection) -> None:
+    workspaces.create(db, WorkspaceRow("ws_shop", "shop", NOW, NOW))
+    workspaces.add_root(db, "ws_shop", "/srv/shop")
+    for workspace, path in (("ws_garden", "/srv/shop"), ("ws_shop", "/srv")):
+        with pytest.raises(RowNotFound, match="root"):
+            workspaces.remove_root(db, workspace, path)
+    workspaces.remove_root(db, "ws_shop", "/srv/shop")
+    assert workspaces.find(db, "shop").roots == []
+
+
+def test_the_workspace_of_a_session_and_its_map(db: Connection) -> None:
+    for name in ("shop", "deep"):
+        workspaces.create(db, WorkspaceRow(f"ws_{name}", name, NOW, NOW))
+    for path, name in (("/srv", "shop"), ("/srv/deep", "deep")):
+        workspaces.add_root(db, f"ws_{name}", path)
+    places = {"a": ("ws_shop", "/srv/deep"), "b": (None, "/srv/deep/x"), "c": (None, "/srv/deeper"), "d": (None, "/sr")}
+    for session, (workspace, folder) in places.items():
+        db.execute(
+            "INSERT INTO sessions (id, agent_id, workspace, working_dir, created_at, updated_at) VALUES (?,?,?,?,?,?)",
+            (session, ADA, workspace, folder, NOW, NOW),
+        )
+    assert [workspaces.of_session(db, one) for one in "abcdx"] == ["ws_shop", "ws_deep", "ws_shop", None, None]
+    workspaces.show_in_prompts(db, "ws_shop", False)
+    assert [workspaces.of_session(db, one) for one in "abc"] == [None, "ws_deep", None]
+    assert not workspaces.find(db, "shop").in_prompts and workspaces.find(db, "deep").in_prompts
+    workspaces.show_in_prompts(db, "ws_shop", True)
+    assert workspaces.of_session(db, "a") == "ws_shop"
+    for number in range(7):
+        key = f"kv/ws_shop/{number}"
+        shared_state.put(db, SharedValue(key, 1, 1, NOW, None, NOW))
+    shared_state.put(db, SharedValue("kv/ws_shop0", 1, 1, NOW, None, NOW))
+    found = workspaces.map_of(db, "ws_shop", ADA)
+    assert (found.name, found.keys, found.key_count, found.notes) == ("shop", ["0", "1", "2", "3", "4"], 7, [])
+    with pytest.raises(RowNotFound, match="workspace"):
+        workspaces.map_of(db, "ws_none", ADA)
 
 
 def test_numbers_are_given_once_in_each_workspace(db: Connection) -> None:

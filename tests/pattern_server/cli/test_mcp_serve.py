@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from pattern_core.errors import leaves
 from pattern_server.cli.client import connection, running_server
 from pattern_server.cli.tools import FORWARDED
-from pattern_server.http.toolsets import SERVED
+from pattern_server.http.toolsets import OTHERS, SERVED
 from pattern_server.http.toolsets.resources import ANSWERS
 from tests.pattern_server.cli.conftest import Pattern, serving
 
@@ -30,11 +30,11 @@ both = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
 
 @asynccontextmanager
-async def started(data_dir: Path, mode: str, *more: str) -> AsyncIterator[Client]:
+async def started(data_dir: Path, mode: str, *more: str, cwd: Path | None = None) -> AsyncIterator[Client]:
     """The command, started by the official client."""
     command = ["-m", "pattern_server", "mcp", "serve", "--data-dir", str(data_dir), *more]
     environment = {**os.environ, "PATTERN_PORT": "0"}
-    parameters = StdioServerParameters(command=sys.executable, args=command, env=environment)
+    parameters = StdioServerParameters(command=sys.executable, args=command, env=environment, cwd=cwd)
     try:
         async with Client(parameters, mode=mode, cache=None) as client:
             yield client
@@ -83,6 +83,23 @@ async def test_a_client_starts_what_it_needs(data_dir: Path, mode: str) -> None:
         down = [sys.executable, "-m", "pattern_server", "down", "--data-dir", str(data_dir)]
         stopped = await trio.run_process(down, capture_stdout=True, capture_stderr=True)
         assert stopped.returncode == 0
+
+
+async def test_the_toolset_of_delta_is_served_for_a_folder(data_dir: Path, tmp_path: Path) -> None:
+    """For the folder of `--workspace`, or the one where the command starts: they share what is stored."""
+    with trio.fail_after(60):
+        named = ("--toolset", "delta", "--workspace", str(tmp_path))
+        async with started(data_dir, "auto", *named) as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {*OTHERS["delta"]}
+            made = await client.call_tool("delta_note_create", {"title": "Style", "content": "Use tabs."})
+            assert not made.is_error
+            (message,) = (await client.get_prompt("delta", {"workspace": str(tmp_path)})).messages
+            assert "Use tabs." in getattr(message.content, "text", "")
+        async with started(data_dir, "auto", "--toolset", "delta", cwd=tmp_path) as client:
+            found = await client.call_tool("delta_note_get", {"id": 1})
+            assert getattr(found.content[0], "text", "").endswith("Use tabs.")
+        down = [sys.executable, "-m", "pattern_server", "down", "--data-dir", str(data_dir)]
+        await trio.run_process(down, capture_stdout=True, capture_stderr=True)
 
 
 async def silent(stream: trio.SocketStream) -> None:

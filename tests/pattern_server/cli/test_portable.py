@@ -81,7 +81,7 @@ def test_delta_goes_in_and_out_as_files(pattern: Pattern, tmp_path: Path) -> Non
     assert (again.code, "nothing new" in again.out) == (0, True)
     assert (folders[0] / "delta.db").read_bytes() == before
     mixed = pattern("import", "delta", str(folders[2]), "-c", "home")
-    assert mixed.code == 2 and "--workspace" in mixed.err
+    assert mixed.code == 2 and "Name a workspace" in mixed.err
     assert pattern("import", "delta", str(folders[3]), "-c", "home").code == 1
 
     out = tmp_path / "out.db"

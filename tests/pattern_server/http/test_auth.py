@@ -69,6 +69,7 @@ BODIES: dict[str, Any] = {
     "PUT /constellations/{c}/state/{key}": {"value": "ada"},
     "POST /constellations/{c}/workspaces": {"workspace": "shop"},
     "POST /constellations/{c}/workspaces/{workspace}/roots": {"path": "/srv/shop"},
+    "PATCH /constellations/{c}/workspaces/{workspace}": {"in_prompts": False},
     "POST /constellations/{c}/workspaces/{workspace}/aliases": {"system": "delta", "alias": "srv_shop-main"},
     "POST /constellations/{c}/workspaces/{workspace}/merge": {"into": "other"},
     "POST /constellations/{c}/delta/import": {"source": "srv_shop-main", "version": "v1", "tables": {}},
@@ -390,6 +391,8 @@ async def test_the_right_scope_is_enough(place: Place) -> None:
             expected = {400}  # without a session there is none to end
         if row.endswith(("/context", "/delta/export")):
             expected = {422}  # no workspace is named
+        if row == "DELETE /constellations/{c}/workspaces/{workspace}/roots":
+            expected = {422}  # no folder is named
         if " /api/" in row:
             expected = {409}  # the administrator has several constellations
         if "/embeddings/" in row:
