@@ -115,8 +115,8 @@ class Identities:
             Unavailable: the provider does not answer as it should.
             Overloaded: there were too many attempts from this address.
         """
-        self._sign_ins.limit(address)
         provider = self._provider(name)
+        self._sign_ins.limit(address)
         if provider.atproto_url is not None:
             raise InvalidInput(f"{name} accepts app passwords: send `identifier` and `password` to /auth/{name}/login")
         if provider.redirect_url not in (None, redirect_url) or not is_loopback_url(redirect_url):
@@ -157,6 +157,7 @@ class Identities:
             Unavailable: the provider does not answer as it should.
             Overloaded: there were too many attempts from this address.
         """
+        self._provider(name)
         self._sign_ins.limit(address)
         user = None
         try:
@@ -184,6 +185,7 @@ class Identities:
         """
         if not (caller.has_signed_in or caller.reaches_all):
             raise PermissionDenied("an API token links no identity, which would outlive it; sign in first")
+        self._provider(name)
         if isinstance(proof, AppPassword):
             self._sign_ins.limit(address)
         row = IdentityRow(

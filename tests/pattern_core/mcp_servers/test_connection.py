@@ -14,12 +14,13 @@ import pytest
 import trio
 
 from pattern_core.errors import InvalidInput
+from pattern_core.mcp_servers import servers
 from pattern_core.mcp_servers.connection import ANSWER_BYTES_MAX
 from pattern_core.mcp_servers.settings import McpSettings, Protocol, Stdio, Streamable
 from pattern_core.models.providers.settings import Secret
 from pattern_core.testing.wire import Play, WireServer
 from tests.pattern_core.mcp_servers.library_server import Library, served
-from tests.pattern_core.mcp_servers.rig import Owned, owned
+from tests.pattern_core.mcp_servers.rig import PATIENCE_S, Owned, owned
 
 # The library leaves an answer's stream when it has read the answer, and its generators to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
@@ -57,7 +58,8 @@ async def test_over_http(protocol: Protocol) -> None:
 
 
 @with_the_library
-async def test_over_stdio() -> None:
+async def test_over_stdio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "READY_WAIT_S", PATIENCE_S)  # Python and the library start slowly on a busy machine
     environment = {"PATH": Secret(os.environ["PATH"]), "PYTHONPATH": Secret(str(ROOT))}
     program = Path(__file__).with_name("library_server.py")
     reach = Stdio(command=sys.executable, args=(str(program),), environment=environment, cwd=ROOT)
