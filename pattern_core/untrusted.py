@@ -70,7 +70,7 @@ _CREDENTIALS = re.compile(
 )
 _NAMED_SECRETS = re.compile(
     r"""(?=[psa])\b((?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?token|auth[_-]?token)["']?\s*[:=]\s*"""
-    r"""["']?)[^\s"',;]{6,}""",
+    r"""["']?)(?!\[(?:secret\ left\ out|redacted)\])[^\s"',;]{6,}""",
     re.IGNORECASE,
 )
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from pattern_core.constellation import Constellation
+from pattern_core.decisions import cut
 from pattern_core.errors import InvalidInput
 from pattern_core.events import TERMINAL, Event
 from pattern_core.sessions import Chat
@@ -57,10 +58,9 @@ def status_of(chat: Chat) -> str:
 
 def preview_of(text: str | None) -> str | None:
     """Return the beginning of a text, at most 100 units of UTF-16; no character is cut in two."""
-    units = (text or "").encode("utf-16-le", "surrogatepass")
-    if len(units) <= 2 * PREVIEW_UNITS_MAX:
+    if text is None or cut(text, PREVIEW_UNITS_MAX) == text:
         return text
-    return units[: 2 * (PREVIEW_UNITS_MAX - 3)].decode("utf-16-le", "ignore") + "..."
+    return cut(text, PREVIEW_UNITS_MAX - 3) + "..."
 
 
 def message_of(row: StoredMessage) -> dict[str, object]:
