@@ -9,10 +9,9 @@ from pydantic import BaseModel
 
 from pattern_core.delta import SYSTEM, Delta
 from pattern_core.delta_files import LISTED_MAX, as_memories, export_delta, import_delta
-from pattern_core.errors import NotFound
 from pattern_core.workspaces import WorkspaceAlias
 from pattern_server.http.bodies import RequestModel
-from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite
+from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/delta", tags=["workspaces"])
 
@@ -55,15 +54,13 @@ async def import_rows(body: DeltaImportRequest, home: ToWrite) -> object:
     alias = WorkspaceAlias(SYSTEM, body.source)
     known = await workspaces.called(alias)
     given = body.workspace or known or body.source.removesuffix(f"-{body.branch}")
-    workspace = await _found(home, given) if body.dry_run else await home.find_workspace(given, is_written=True)
+    workspace = await home.known_workspace(given) if body.dry_run else await home.find_workspace(given, is_written=True)
     delta = Delta(constellation=home.constellation, workspace=workspace or "", author=author, branch=body.branch)
-    done = await import_delta(
-        delta, body.tables, source=body.source, version=body.version, is_dry=body.dry_run or workspace is None
-    )
-    if workspace is not None and known is None and not body.dry_run:
+    done = await import_delta(delta, body.tables, source=body.source, version=body.version, is_dry=body.dry_run)
+    if workspace and known is None and not body.dry_run:
         await workspaces.add_alias(workspace, alias, author=author)
     return {
-        "workspace": workspace,
+        "workspace": workspace or None,
         "added": done.added,
         "present": done.present,
         "conflicts": done.conflicts[:LISTED_MAX],
@@ -84,10 +81,3 @@ async def export_rows(
         return {"tables": as_memories(tables)}
     episodes = [{name: value for name, value in row.items() if name != "importance"} for row in tables["episodes"]]
     return {"tables": {**tables, "episodes": episodes}}
-
-
-async def _found(home: AwakeAccess, given: str) -> str | None:
-    try:
-        return await home.find_workspace(given)
-    except NotFound:
-        return None

@@ -13,7 +13,7 @@ from pydantic import WithJsonSchema
 
 from pattern_core import delta
 from pattern_core.delta import ANY, LIST_LIMIT, RECALL_LIMIT, Delta
-from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.errors import InvalidInput
 from pattern_core.tools.tool import tool
 from pattern_core.workspaces import locate
 from pattern_server.http.toolsets.toolset import ServedCall, Toolset
@@ -45,10 +45,8 @@ async def opened(call: ServedCall, *, is_written: bool = False) -> Delta:
     """
     if not call.workspace:
         raise InvalidInput("the address names no workspace; add &workspace= with a folder, an id or a name to it")
-    try:
-        workspace = await call.find_workspace(call.workspace, is_written=is_written)
-    except NotFound:
-        workspace = None
+    find = call.find_workspace(call.workspace, is_written=True) if is_written else call.known_workspace(call.workspace)
+    workspace = await find
     is_folder = call.workspace.startswith("/")
     branch = (await trio.to_thread.run_sync(locate, call.workspace)).branch if is_folder else None
     return Delta(
