@@ -21,6 +21,7 @@ from pattern_core.calendars import Calendar
 from pattern_core.compaction.compaction import Compaction, Made
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.imports import HistoryImports
+from pattern_core.decisions import Decisions
 from pattern_core.delivery import Delivery
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable
@@ -228,7 +229,7 @@ class Constellation:
     def _wire_coordination(self, storage: Storage) -> None:
         """Make what agents and people share, what acts by itself, and what is delivered later."""
         self.storage, self.state = storage, SharedState(storage)
-        self.workspaces = Workspaces(storage)
+        self.workspaces, self.decisions = Workspaces(storage), Decisions(storage)
         self.handoffs = Handoffs(storage, self.roster.get)
         self.assignments = Assignments(storage, self.roster.get)
         self.overview = Overview(storage, self._journal, self.compaction, self.timers)

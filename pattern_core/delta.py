@@ -20,6 +20,7 @@ from pydantic import WithJsonSchema
 
 from pattern_core.archive.entries import NewEntry
 from pattern_core.constellation import Constellation
+from pattern_core.decisions import cut
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.memory.block import Attribution, BlockRow, BlockSettings, NewBlock
 from pattern_core.memory.edits import SetText
@@ -541,9 +542,7 @@ def _episode(number: int, row: ArchivalRow, content: str) -> str:
 
 def _shown(note: DeltaNote) -> str:
     """Return a note as lists show it."""
-    units = note.row.content.encode("utf-16-le", "surrogatepass")
-    is_long = len(units) > 2 * PREVIEW_UNITS
-    return note.text("  ", units[: 2 * PREVIEW_UNITS].decode("utf-16-le", "ignore") + "..." * is_long)
+    return note.text("  ", cut(note.row.content, PREVIEW_UNITS, "..."))
 
 
 def _listed(what: str, items: Sequence[str]) -> str:

@@ -71,7 +71,7 @@ _CREDENTIALS = re.compile(
 )
 _NAMED_SECRETS = re.compile(
     r"""(?=[psa])(?<![a-z])((?:password|passwd|passphrase|secret|api[_-]?key|access[_-]?token|auth[_-]?token)"""
-    r"""["']?\s*[:=]\s*["']?)(?!\[secret left out)[^\s"',;]{6,}""",
+    r"""["']?\s*[:=]\s*["']?)(?!\[(?:secret\ left\ out|redacted)\])[^\s"',;]{6,}""",
     re.IGNORECASE,
 )
 

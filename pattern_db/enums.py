@@ -267,3 +267,18 @@ class IndexState(StrEnum):
     BUILDING = "building"
     ACTIVE = "active"
     RETIRED = "retired"
+
+
+class DecisionSource(StrEnum):
+    """Who says a decision: a person or an agent, or what read it in a conversation, or in a turn."""
+
+    MANUAL = "manual"
+    EXTRACTED = "extracted"
+    TURN = "turn"
+
+
+class DecisionLinkKind(StrEnum):
+    """What a decision is to another one."""
+
+    SUPERSEDES = "supersedes"
+    CONFLICTS = "conflicts"

@@ -66,6 +66,7 @@ TRAVELS: Mapping[str, str] = {
     "workspaces": f"id IN ({_WORKSPACES})",
     "workspace_aliases": f"workspace_id IN ({_WORKSPACES})",
     "external_refs": _WHOLE,
+    **dict.fromkeys(("decisions", "decision_links", "decision_lines"), _WHOLE),
     "folders": f"id IN ({_FOLDERS})",
     "folder_attachments": _OWN,
     "folder_files": f"folder_id IN ({_FOLDERS})",

@@ -156,10 +156,10 @@ class Api:
         """Return the text at a path."""
         return (await self._answered("GET", below)).text
 
-    async def download(self, target: Path, *below: str) -> None:
+    async def download(self, target: Path, *below: str, **params: str) -> None:
         """Write what is at a path into the file `target`."""
         with _reaching_the_server():
-            answering = self.http.stream("GET", self.at(*below))
+            answering = self.http.stream("GET", self.at(*below), params=params)
         async with answering as answer:
             if answer.is_error:
                 await answer.aread()

@@ -36,7 +36,7 @@ from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
 LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
-WHOLE, DELTA, CODEPILOT = "constellation", "delta", program_files.CODEPILOT
+WHOLE, DELTA, CODEPILOT, DECISIONS = "constellation", "delta", program_files.CODEPILOT, "decisions"
 PLANS = "plans"  # the folder with Codepilot's plans
 VERSIONS = {"3": 3, "4": 4, "letta": portable.LETTA}
 
@@ -46,9 +46,9 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 
 
 @click.command(epilog="Example: pattern export agent --name ada -o ada.car")
-@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA, CODEPILOT]))
+@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA, CODEPILOT, DECISIONS]))
 @click.option("--name", metavar="NAME", help="The agent, group or constellation.  [default: the only constellation]")
-@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Of KIND delta: the project.")
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Of KIND delta or decisions: the project.")
 @click.option("--format", "form", type=click.Choice(["v1", "v4"]), default="v1", help="Of KIND delta.  [default: v1]")
 @click.option("--plans", type=_DIRECTORY, help="Of KIND codepilot: a directory for the plans.")
 @click.option(
@@ -71,7 +71,8 @@ async def export(
 ) -> ExitCode:
     """Write an archive of an agent, of a group with its members, or of a constellation: KIND says which.
 
-    KIND delta writes a workspace as a database that Delta's programs open; v4 has no tasks. KIND codepilot writes all
+    KIND delta writes a workspace as a database that Delta's programs open; v4 has no tasks. KIND decisions writes its
+    decisions as JSON, one a line; imported ones that were not changed have the same bytes. KIND codepilot writes all
     sessions of agents as one that Codepilot opens.
 
     Messages, memory with its history, archive, files, tasks, schedules and use travel. Keys, tokens, consent and what
@@ -79,11 +80,19 @@ async def export(
     """
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
-    if kind == DELTA:
-        return await _export_delta(home, output, workspace, form, target)
     if kind == CODEPILOT:
         tables = (await home.get("codepilot", "export"))["tables"]
         return await _write_rows(output, "the sessions", CODEPILOT, tables, target, await _export_plans(home, plans))
+    if kind in (DELTA, DECISIONS):
+        if workspace is None:
+            raise click.UsageError("No workspace was named. Use --workspace NAME.")
+        if kind == DELTA:
+            return await _export_delta(home, output, workspace, form, target)
+        with files.temporary(target) as beside:
+            await home.download(beside, "decisions", "export", workspace=workspace)
+            files.replace(beside, target)
+        output.result({"file": str(target)}, f"Exported the decisions of {workspace} to {target}.")
+        return DONE
     if kind == WHOLE:
         name = None  # it is `home`'s
     elif name is None:
@@ -108,10 +117,8 @@ async def export(
 
 
 async def _export_delta(
-    home: Home, output: Output, workspace: str | None, form: Literal["v1", "v4"], target: Path
+    home: Home, output: Output, workspace: str, form: Literal["v1", "v4"], target: Path
 ) -> ExitCode:
-    if workspace is None:
-        raise click.UsageError("No workspace was named. Use --workspace NAME.")
     tables = (await home.get("delta", "export", workspace=workspace, version=form))["tables"]
     await _write_rows(output, workspace, form, tables, target, {})
     left = len(await home.pages("tasks", workspace=workspace)) if form == "v4" else 0
@@ -266,6 +273,30 @@ async def codepilot(home: Home, output: Output, file: Path, plans: Path | None, 
     if plans is not None:
         await _import_plans(home, plans, agent, done)
     output.result(done, f"Imported {file}: {_numbers(done['added']) or 'nothing new'}.")
+    return _left_out(output, done)
+
+
+@import_.add("decisions", "~/.pi/agent/memory/decisions.jsonl --workspace shop")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, required=True, help="The project.")
+@click.option("--trust", is_flag=True, help="Important decisions stay important.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; import nothing.")
+async def decisions(home: Home, output: Output, file: Path, workspace: str, trust: bool, dry_run: bool) -> ExitCode:
+    """Import the decisions in FILE, JSON objects, one a line, into a workspace; the same file again changes nothing.
+
+    Lines that cannot be read are listed, and kept for an export.
+    """
+    data = await trio.to_thread.run_sync(file.read_bytes)
+    query = {"workspace": workspace, "source": file.name, "trust": trust, "dry_run": dry_run}
+    done = await home.call("POST", "decisions", "import", data=data, params=query)
+    verb = "Would import" if dry_run else "Imported"
+    counts = {name: done[name] for name in ("added", "updated", "present")}
+    output.result({"file": str(file), **done}, f"{verb} {file}: {_numbers(counts)}.")
+    return _left_out(output, done)
+
+
+def _left_out(output: Output, done: Json) -> ExitCode:
+    """Show what of a file was not imported."""
     for line in (*done["conflicts"], *done["skipped"]):
         output.say(f"  {line}")
     return SKIPPED if done["conflicts"] or done["skipped"] else DONE

@@ -45,6 +45,7 @@ RESOURCES = (
     "pattern_server.http.routes.workspaces",
     "pattern_server.http.routes.delta",
     "pattern_server.http.routes.codepilot",
+    "pattern_server.http.routes.decisions",
     "pattern_server.http.routes.calendars",
     "pattern_server.http.routes.handoffs",
     "pattern_server.http.routes.assignments",

@@ -13,6 +13,7 @@ from zlib import crc32
 
 from pattern_core.chat_files import result_of
 from pattern_core.constellation import Constellation
+from pattern_core.decisions import cut
 from pattern_core.errors import InvalidInput
 from pattern_core.events import TERMINAL, Event
 from pattern_core.sessions import Chat
@@ -55,10 +56,9 @@ def status_of(chat: Chat) -> str:
 
 def preview_of(text: str | None) -> str | None:
     """Return the beginning of a text, at most 100 units of UTF-16; no character is cut in two."""
-    units = (text or "").encode("utf-16-le", "surrogatepass")
-    if len(units) <= 2 * PREVIEW_UNITS_MAX:
+    if text is None or cut(text, PREVIEW_UNITS_MAX) == text:
         return text
-    return units[: 2 * (PREVIEW_UNITS_MAX - 3)].decode("utf-16-le", "ignore") + "..."
+    return cut(text, PREVIEW_UNITS_MAX - 3) + "..."
 
 
 # The stream

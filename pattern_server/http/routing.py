@@ -120,6 +120,13 @@ class AwakeAccess(Access):
         found = workspaces.ensure(given, author=self.caller.author) if is_written else workspaces.find(given)
         return (await found).id
 
+    async def known_workspace(self, given: str) -> str:
+        """Return the id of a workspace; empty, if there is none yet. Raises as `find_workspace`."""
+        try:
+            return await self.find_workspace(given) or ""
+        except NotFound:
+            return ""
+
     def locate(self, response: Response, *below: str) -> None:
         """Set the header `Location` to what was made below the constellation."""
         response.headers["location"] = f"{API}/constellations/{self.constellation.id}/{quote('/'.join(below))}"

@@ -237,11 +237,14 @@ STORED = (
     "INSERT INTO sessions (id, agent_id, workspace, created_at, updated_at) SELECT 'ses_1', id, :old, :now, :now"
     " FROM agents",
     "UPDATE memory_blocks SET metadata = json_object('workspace', :old)",
+    "INSERT INTO decisions (id, workspace, title, text, changed_by, source, cwd, project, tags, details, important,"
+    " archived, retrieval_count, injection_count)"
+    " VALUES ('dec_1', :old, '', '', '', 'manual', '', '', '[]', '[]', 0, 0, 0, 0)",
     "INSERT INTO external_refs (system, kind, workspace, number, local_id) VALUES ('delta', 'task', :old, 1, 'task_1'),"
     " ('delta', 'task', :old, 2, 'task_2'), ('delta', 'note', :old, 1, 'mem_1'), ('delta', 'task', :new, 7, 'task_3')",
     "INSERT INTO coordination_state (key, value, updated_at) VALUES ('kv/' || :old || '/a/b', '1', :now)",
 )
-TABLES = ("messages", "archival_entries", "tasks", "sessions", "memory_blocks")
+TABLES = ("messages", "archival_entries", "tasks", "sessions", "memory_blocks", "decisions")
 
 
 async def test_a_merge_moves_everything_or_nothing() -> None:

@@ -46,7 +46,7 @@ class McpExchange(Response):
 
 
 # The tools of another program in place of ours, and the workspace that they are for: by id, name or folder.
-Tools = Annotated[str | None, Query(description="`pattern` or `delta`: which tools are offered.")]
+Tools = Annotated[str | None, Query(description="`pattern`, `delta` or `lodestone`: which tools are offered.")]
 Workspace = Annotated[str | None, Query(description="The workspace that these tools are for: id, name or a folder.")]
 
 

@@ -10,7 +10,7 @@ from functools import wraps
 import trio
 
 from pattern_core.delta import Delta
-from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.errors import InvalidInput
 from pattern_core.tools.tool import Tool, tool
 from pattern_core.workspaces import locate
 from pattern_server.http.toolsets.toolset import ServedCall, Toolset
@@ -28,10 +28,8 @@ async def opened(call: ServedCall, *, is_written: bool) -> Delta:
     """
     if not call.workspace:
         raise InvalidInput("the address names no workspace; add &workspace= with a folder, an id or a name to it")
-    try:
-        workspace = await call.find_workspace(call.workspace, is_written=is_written)
-    except NotFound:
-        workspace = None
+    find = call.find_workspace(call.workspace, is_written=True) if is_written else call.known_workspace(call.workspace)
+    workspace = await find
     is_folder = call.workspace.startswith("/")
     return Delta(
         constellation=call.constellation,

@@ -74,6 +74,7 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/workspaces/{workspace}/merge": {"into": "other"},
     "POST /constellations/{c}/delta/import": {"source": "srv_shop-main", "version": "v1", "tables": {}},
     "POST /constellations/{c}/codepilot/import": {"source": "codepilot.db", "tables": {}},
+    "POST /constellations/{c}/decisions/import": "{}",
     "POST /constellations/{c}/tasks": {"title": "Pay the rent"},
     "PATCH /constellations/{c}/tasks/{task_id}": {"status": "completed"},
     "POST /constellations/{c}/groups/{g}/messages": {"content": "Hello"},
@@ -389,7 +390,7 @@ async def test_the_right_scope_is_enough(place: Place) -> None:
             expected = {422}  # no secret of this name is configured
         if row == "DELETE /mcp/{c}":
             expected = {400}  # without a session there is none to end
-        if row.endswith(("/context", "/delta/export")):
+        if row.endswith(("/context", "/delta/export", "/decisions/import", "/decisions/export")):
             expected = {422}  # no workspace is named
         if row == "DELETE /constellations/{c}/workspaces/{workspace}/roots":
             expected = {422}  # no folder is named

@@ -1,0 +1,382 @@
+"""Files of decisions in and out: JSON objects, one a line. What was not changed here is written again byte by byte.
+
+An import is one transaction. A line that cannot be read is kept where it is, and reported. A record that was changed
+only in the file is changed here too; one that was changed here and there is listed, and stays as it is here.
+
+Source of the format: `decisions.jsonl` of pi-lodestone 0.2, with its later fields.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from pattern_core.decisions import VALUES, Decision, related, sanitized
+from pattern_core.errors import InvalidInput
+from pattern_core.unit_of_work import Storage, given_or_alone
+from pattern_db.columns import canonical, to_json
+from pattern_db.connection import Connection
+from pattern_db.enums import DecisionLinkKind, DecisionSource
+from pattern_db.tables import decisions, imports
+from pattern_db.tables.decisions import DecisionLine, DecisionLink
+from pattern_db.tables.imports import ArchiveImport
+
+ID_CHARS_MAX = 200
+COUNT_MAX = 2**53
+LISTED_MAX = 100  # conflicts and skipped lines that are named
+Record = Mapping[str, Any]
+# The keys of a record in the order of one that is made here, with our names.
+_KEYS = {
+    "id": "id",
+    "createdAt": "created_at",
+    "updatedAt": "updated_at",
+    "cwd": "cwd",
+    "project": "project",
+    "projectId": "project_id",
+    "source": "source",
+    "title": "title",
+    "text": "text",
+    "tags": "tags",
+    "important": "important",
+    "archived": "archived",
+    "kbPath": "kb_path",
+    "sourceTurnId": "source_turn_id",
+    "retrievalCount": "retrieval_count",
+    "injectionCount": "injection_count",
+    "lastRetrievedAt": "last_retrieved_at",
+    "lastInjectedAt": "last_injected_at",
+    "scope": "scope",
+    "key": "decision_key",
+    "summary": "summary",
+    "details": "details",
+    "confidence": "confidence",
+    "freshness": "freshness",
+}
+_TIMES, _LISTS, _FLAGS = {"createdAt", "updatedAt"}, {"tags", "details"}, {"important", "archived"}
+_COUNTS, _TEXTS = {"retrievalCount", "injectionCount"}, {"cwd", "project", "title", "text"}
+_WORDS = {"title", "text", "summary"}  # which people wrote, and which may hold secrets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionImport:
+    """What an import did, in records; `conflicts` were changed here and there, `skipped` cannot be read."""
+
+    counts: Counter[str] = field(default_factory=Counter)  # added, updated, present
+    conflicts: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What a workspace has of files and decisions. `elsewhere` are the ids of other workspaces' decisions."""
+
+    rows: Mapping[str, Decision]
+    links: Sequence[DecisionLink]
+    lines: Sequence[DecisionLine]
+    elsewhere: frozenset[str]
+
+    def records(self) -> dict[str, Record]:
+        """Return the records of the files by id, in their order."""
+        return {line.decision_id: record_of(line.line) for line in self.lines if line.decision_id}
+
+    def written(self) -> dict[str, bytes]:
+        """Return the line of each decision as it is now, without its line end."""
+        records = self.records()
+        then, now = related(_without_cycles(_links_of(records), ())[0]), related(self.links)
+        trusted = {line.decision_id: line for line in self.lines}
+        made: dict[str, bytes] = {}
+        for row in self.rows.values():
+            came = dict(records.get(row.id, {}))
+            shown = {**_shown(row), **_linked(now, row.id)}
+            if row.id not in records:
+                made[row.id] = _bytes_of({name: value for name, value in shown.items() if value is not None})
+                continue
+            line = trusted[row.id]
+            before = decision_of(came, row.workspace, is_trusted=line.is_trusted, author=row.changed_by)
+            old = {**_shown(before), **_linked(then, row.id)}
+            changed = {name: value for name, value in shown.items() if value != old[name]}
+            for name, value in changed.items():
+                if name in ("supersedes", "conflictsWith"):  # what it says of decisions that are not there stays
+                    gone = [one for one in _ids(came, name) if one not in self.rows]
+                    value = [*gone, *(value or ())] or None
+                came[name] = value
+            left = {name: value for name, value in came.items() if value is not None or name not in changed}
+            made[row.id] = _bytes_of(left) if changed else line.line.rstrip(b"\r\n")
+        return made
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What an import stores."""
+
+    done: DecisionImport = field(default_factory=DecisionImport)
+    rows: list[Decision] = field(default_factory=list)
+    changed: list[Decision] = field(default_factory=list)
+    lines: list[DecisionLine] = field(default_factory=list)
+    relined: list[tuple[str, bytes]] = field(default_factory=list)
+    links: list[DecisionLink] = field(default_factory=list)
+    unlinked: list[DecisionLink] = field(default_factory=list)
+
+    def store(self, connection: Connection) -> None:
+        """Store it within the caller's transaction."""
+        decisions.add(connection, self.rows)
+        for row in self.changed:
+            decisions.replace(connection, row)
+        decisions.add_lines(connection, self.lines)
+        for line_id, line in self.relined:
+            decisions.set_line(connection, line_id, line)
+        for link in self.unlinked:
+            decisions.unlink(connection, link)
+        for link in self.links:
+            decisions.link(connection, link)
+
+
+async def import_decisions(
+    storage: Storage,
+    workspace: str,
+    data: bytes,
+    *,
+    author: str,
+    source: str = "",
+    is_trusted: bool = False,
+    is_dry: bool = False,
+) -> DecisionImport:
+    """Add the records of a file to a workspace (its id). They are important only if `is_trusted`.
+
+    Raises:
+        Conflict: there are too many decisions or lines, or another import came between. Nothing is imported.
+    """
+    stored = await storage.database.read(_stored, workspace)
+    plan = await trio.to_thread.run_sync(
+        lambda: _planned(stored, workspace, data, author=author, is_trusted=is_trusted, new_id=storage.ids.new)
+    )
+    done = plan.done
+    if (plan.lines or plan.relined) and not is_dry:
+        problems = len(done.conflicts) + len(done.skipped)
+        log = {"root": "", "owners": [], "decisions": [], "system": "decisions", "workspace": workspace, **done.counts}
+        audit = ArchiveImport(storage.ids.new("imp"), storage.now(), source, 0, problems, 0, log)
+        counts = {name: done.counts[name] for name in ("added", "updated")}
+        async with given_or_alone(None, storage.commit) as work:
+            work.store(plan.store)
+            work.store(imports.add, audit)
+            work.event("decisions.imported", {"workspace_id": workspace, **counts, "by": author})
+    return done
+
+
+async def export_decisions(storage: Storage, workspace: str) -> bytes:
+    """Return a workspace's decisions as a file: the imported lines in their order, then what was made here."""
+    stored = await storage.database.read(_stored, workspace)
+    return await trio.to_thread.run_sync(_exported, stored)
+
+
+def record_of(line: bytes) -> Record:
+    """Return the record in a line.
+
+    Raises:
+        InvalidInput: it has none.
+    """
+    try:
+        found = json.loads(line.decode(), parse_constant=_refused)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidInput("not an object")
+    if not isinstance(found.get("id"), str) or not 1 <= len(found["id"]) <= ID_CHARS_MAX:
+        raise InvalidInput(f"without an `id` of 1 to {ID_CHARS_MAX} characters")
+    if _text(found["id"]) != found["id"]:
+        raise InvalidInput("with an `id` that cannot be stored")
+    return found
+
+
+def decision_of(record: Record, workspace: str, *, is_trusted: bool, author: str) -> Decision:
+    """Return a record as a decision. A field of another type counts as missing, it stays in the line."""
+    values: dict[str, Any] = {}
+    for key, name in _KEYS.items():
+        given = record.get(key)
+        if key in _TIMES:
+            values[name] = _time(given)
+        elif key in _LISTS:
+            texts = [_text(one) for one in given if isinstance(one, str)] if isinstance(given, list) else []
+            values[name] = [sanitized(one) for one in texts]
+        elif key in _FLAGS:
+            values[name] = given is True
+        elif key in _COUNTS:
+            is_count = isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= COUNT_MAX
+            values[name] = given if is_count else 0
+        elif key in VALUES:
+            values[name] = given if isinstance(given, str) and given in VALUES[key] else None
+        elif isinstance(given, str):
+            values[name] = sanitized(_text(given)) if key in _WORDS else _text(given)
+        else:
+            values[name] = "" if key in _TEXTS else None
+    known = [*DecisionSource]
+    values["source"] = DecisionSource(values["source"]) if values["source"] in known else DecisionSource.EXTRACTED
+    values["important"] &= is_trusted
+    return Decision(**values, workspace=workspace, changed_by=author)
+
+
+def _planned(
+    stored: _Stored, workspace: str, data: bytes, *, author: str, is_trusted: bool, new_id: Callable[[str], str]
+) -> _Plan:
+    plan, lines = _Plan(), {line.decision_id: line for line in stored.lines if line.decision_id}
+    done, written, records = plan.done, stored.written(), stored.records()
+    kept = Counter(line.line.rstrip(b"\r\n") for line in stored.lines if line.decision_id is None)
+    before, seen = dict(records), dict[str, int]()
+    position = max((line.position for line in stored.lines), default=0)
+    for number, line in enumerate(_lines(data), start=1):
+        content, record_id = line.rstrip(b"\r\n"), None
+        try:
+            record = record_of(line)
+            record_id = record["id"]
+            if record_id in seen:
+                raise InvalidInput(f"with the id of line {seen[record_id]}")
+            if record_id in stored.elsewhere:
+                raise InvalidInput(f"the decision {record_id} is in another workspace")
+        except InvalidInput as error:
+            if content.strip():
+                done.skipped.append(f"line {number}: {error.message}")
+            if kept[content]:
+                kept[content] -= 1
+            else:
+                position += 1
+                plan.lines.append(DecisionLine(new_id("line"), workspace, position, None, is_trusted, line))
+            continue
+        seen[record_id] = number
+        old = lines.get(record_id)
+        if record_id not in stored.rows:
+            position += 1
+            plan.rows.append(decision_of(record, workspace, is_trusted=is_trusted, author=author))
+            plan.lines.append(DecisionLine(new_id("line"), workspace, position, record_id, is_trusted, line))
+            records[record_id] = record
+            done.counts["added"] += 1
+        elif content == written[record_id] or (old is not None and content == old.line.rstrip(b"\r\n")):
+            done.counts["present"] += 1
+        elif old is not None and written[record_id] == old.line.rstrip(b"\r\n"):
+            plan.changed.append(decision_of(record, workspace, is_trusted=old.is_trusted, author=author))
+            plan.relined.append((old.id, line))
+            records[record_id] = record
+            done.counts["updated"] += 1
+        else:
+            done.conflicts.append(
+                f"line {number}: {record_id} was changed here and in the file; it stays as it is here"
+            )
+    _plan_links(plan, stored, before, records)
+    return plan
+
+
+def _plan_links(plan: _Plan, stored: _Stored, before: Mapping[str, Record], after: Mapping[str, Record]) -> None:
+    """Add the links that only the new records say, and remove those that only the old ones said."""
+    old, _ = _without_cycles(_links_of(before), ())
+    new, dropped = _without_cycles(_links_of(after), ())
+    plan.unlinked = [link for link in old if link not in set(new)]
+    left = [link for link in stored.links if link not in set(plan.unlinked)]
+    plan.links, more = _without_cycles([link for link in new if link not in {*old, *left}], left)
+    cyclic = [*dropped, *more]
+    plan.done.skipped.extend(f"{link.from_id} cannot supersede {link.to_id}, which supersedes it" for link in cyclic)
+
+
+def _links_of(records: Mapping[str, Record]) -> list[DecisionLink]:
+    """Return what the records say of one another, each link once."""
+    found: dict[DecisionLink, None] = {}
+    for one, record in records.items():
+        pairs = [(one, other, DecisionLinkKind.SUPERSEDES) for other in _ids(record, "supersedes")]
+        pairs += [(other, one, DecisionLinkKind.SUPERSEDES) for other in _ids(record, "supersededBy")]
+        conflicts = [sorted((one, other)) for other in _ids(record, "conflictsWith")]
+        pairs += [(low, high, DecisionLinkKind.CONFLICTS) for low, high in conflicts]
+        for low, high, kind in pairs:
+            if low in records and high in records and low != high:
+                found[DecisionLink(low, high, kind)] = None
+    return [*found]
+
+
+def _without_cycles(
+    links: Iterable[DecisionLink], base: Iterable[DecisionLink]
+) -> tuple[list[DecisionLink], list[DecisionLink]]:
+    """Return the links that can be added to those of `base`, and those by which a decision would supersede itself."""
+    below: defaultdict[str, list[str]] = defaultdict(list)
+    for link in base:
+        if link.kind is DecisionLinkKind.SUPERSEDES:
+            below[link.from_id].append(link.to_id)
+    kept, dropped = [], []
+    for link in links:
+        if link.kind is DecisionLinkKind.SUPERSEDES:
+            ahead, reached = [link.to_id], {link.to_id}
+            while ahead:
+                ahead += (more := {*below.get(ahead.pop(), ())} - reached)
+                reached |= more
+            if link.from_id in reached:
+                dropped.append(link)
+                continue
+            below[link.from_id].append(link.to_id)
+        kept.append(link)
+    return kept, dropped
+
+
+def _exported(stored: _Stored) -> bytes:
+    written, out = stored.written(), bytearray()
+    listed = {line.decision_id for line in stored.lines}
+    for line in stored.lines:
+        if out and not out.endswith(b"\n"):  # the last line of an earlier file
+            out += b"\n"
+        content = line.line.rstrip(b"\r\n")
+        out += (written[line.decision_id] if line.decision_id else content) + line.line[len(content) :]
+    made = [written[one] + b"\n" for one in stored.rows if one not in listed]
+    if made and out and not out.endswith(b"\n"):
+        out += b"\n"
+    return bytes(out) + b"".join(made)
+
+
+def _stored(connection: Connection, workspace: str) -> _Stored:
+    rows = {row.id: row for row in decisions.of_workspace(connection, workspace)}
+    links, lines = decisions.links(connection, workspace), decisions.lines(connection, workspace)
+    return _Stored(rows, links, lines, frozenset(decisions.elsewhere(connection, workspace)))
+
+
+def _shown(row: Decision) -> dict[str, Any]:
+    """Return a decision with the keys of a record; None: it has no such key."""
+    shown = {key: getattr(row, name) for key, name in _KEYS.items()}
+    return shown | {"source": row.source.value, "tags": [*row.tags], "details": [*row.details] or None}
+
+
+def _linked(links: Mapping[str, Any], row_id: str) -> dict[str, Any]:
+    found = links.get(row_id)
+    if found is None:
+        return dict.fromkeys(("supersedes", "supersededBy", "conflictsWith"))
+    lists = {"supersedes": sorted(found.supersedes) or None, "conflictsWith": sorted(found.conflicts_with) or None}
+    return {**lists, "supersededBy": found.superseded_by}
+
+
+def _ids(record: Record, name: str) -> list[str]:
+    given = record.get(name)
+    return [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, str)]
+
+
+def _bytes_of(record: Record) -> bytes:
+    # A lone surrogate is written as the escape that it came from.
+    return to_json(dict(record)).encode(errors="backslashreplace")
+
+
+def _lines(data: bytes) -> list[bytes]:
+    pieces = data.split(b"\n")
+    return [*(piece + b"\n" for piece in pieces[:-1]), *([pieces[-1]] if pieces[-1] else [])]
+
+
+def _text(text: str) -> str:
+    """Return the text as it can be stored: without NUL and halves of characters."""
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
+def _time(given: object) -> str | None:
+    try:
+        return canonical(given) if isinstance(given, str) else None
+    except ValueError:
+        return None
+
+
+def _refused(name: str) -> None:
+    raise ValueError(f"{name} is not a number")

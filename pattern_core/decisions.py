@@ -1,0 +1,219 @@
+"""Decisions: what was decided about the project of a workspace, kept for anyone who works on it next.
+
+A decision can supersede others, and be in conflict with some. Secrets are masked before anything is stored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from pattern_core.decision_ranking import similar
+from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.unit_of_work import Storage, given_or_alone
+from pattern_core.untrusted import masked
+from pattern_db.connection import Connection
+from pattern_db.enums import DecisionLinkKind
+from pattern_db.tables import decisions
+from pattern_db.tables.decisions import DecisionLink, DecisionRow
+
+TITLE_UNITS_MAX, TEXT_UNITS_MAX = 500, 4_000  # of UTF-16
+TAGS_MAX, TAG_CHARS_MAX = 32, 100
+CHANGED = "decision.changed"
+PATCHABLE = frozenset(
+    {"title", "text", "summary", "tags", "scope", "decision_key", "details", "confidence", "freshness"}
+    | {"important", "archived", "kb_path"}
+)
+VALUES: Mapping[str, frozenset[str]] = {
+    "scope": frozenset({"global", "project", "repo", "host", "tool", "workflow", "model", "engagement"}),
+    "confidence": frozenset({"high", "medium", "low"}),
+    "freshness": frozenset({"current", "may_be_stale", "stale"}),
+}
+
+# What the seed hides, in its words; `masked` knows the formats of vendors.
+_SECRET = "(?:TOKEN|SECRET|PASSWORD|API[_-]?KEY)"
+_HIDDEN = (
+    (re.compile(r"<private>.*?(?:</private>|\Z)", re.IGNORECASE | re.DOTALL), "[private omitted]"),
+    (re.compile(rf"\b(\w{{0,60}}{_SECRET}\w{{0,60}}=)[^\s\"',;]+", re.IGNORECASE), r"\1[redacted]"),
+    (re.compile(rf"""(["']\w{{0,60}}{_SECRET}["']\s*:\s*["'])[^"']+""", re.IGNORECASE), r"\1[redacted]"),
+    (re.compile(r"\b(Bearer )(?!\[)[^\s\"',;]+"), r"\1[redacted]"),
+    (re.compile(r"\bsk-[A-Za-z0-9_-]{20,}"), "sk-[redacted]"),
+)
+_TAGGED = {
+    "decision": re.compile(r"\b(?:decided|decision|agreed|chose|choose)\b", re.IGNORECASE),
+    "preference": re.compile(r"\b(?:prefers?|preferred|preference|always|never)\b", re.IGNORECASE),
+    "workflow": re.compile(r"\b(?:workflow|process|procedure|steps|checklist)\b", re.IGNORECASE),
+    "bugfix": re.compile(r"\b(?:bug|bugfix|fixed|regression|root cause)\b", re.IGNORECASE),
+    "implementation": re.compile(r"\b(?:implemented|implementation|refactored|migrated)\b", re.IGNORECASE),
+}
+
+Decision = DecisionRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewDecision:
+    """A decision to add. `cwd` is the folder in which its author works, if any."""
+
+    title: str
+    text: str
+    tags: Sequence[str] = ()
+    important: bool = False
+    cwd: str = ""
+
+
+@dataclass(slots=True)
+class Related:
+    """The ids of decisions that one is linked to; of several that supersede it, the last id."""
+
+    supersedes: list[str] = field(default_factory=list)
+    superseded_by: str | None = None
+    conflicts_with: list[str] = field(default_factory=list)
+
+
+class Decisions:
+    """The decisions of one constellation."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    async def known(self, workspace: str | None) -> tuple[list[Decision], list[DecisionLink]]:
+        """Return the decisions of a workspace (its id), or of all, in the order of storing, and their links."""
+        return await self._storage.database.read(_known, workspace)
+
+    async def add(self, workspace: str, new: NewDecision, *, author: str) -> tuple[Decision, Decision | None]:
+        """Add a decision; return it, and one that says nearly the same, if any.
+
+        Raises:
+            InvalidInput: the title is empty, or there are too many tags.
+            Conflict: there are too many decisions.
+        """
+        title, text = cut(sanitized(new.title), TITLE_UNITS_MAX), cut(sanitized(new.text), TEXT_UNITS_MAX)
+        if not title:
+            raise InvalidInput("a decision needs a title")
+        rows, _links = await self.known(workspace)
+        now = self._storage.now()
+        row = Decision(
+            id=self._storage.ids.new("dec"),
+            workspace=workspace,
+            title=title,
+            text=text,
+            created_at=now,
+            updated_at=now,
+            changed_by=author,
+            cwd=new.cwd,
+            project=PurePosixPath(project_root(new.cwd)).name,
+            tags=inferred_tags(title, text, _checked(new.tags)),
+            important=new.important,
+        )
+        async with given_or_alone(None, self._storage.commit) as work:
+            work.store(decisions.add, [row])
+            work.event(CHANGED, {"decision_id": row.id, "workspace_id": workspace, "by": author})
+        return row, similar(title, text, rows)
+
+    async def change(self, workspace: str, decision_id: str, changes: Mapping[str, Any], *, author: str) -> Decision:
+        """Store the given fields of a decision of a workspace, of those in `PATCHABLE`.
+
+        Raises:
+            NotFound: there is none.
+            InvalidInput: a field is unknown or has an invalid value.
+        """
+        if unknown := set(changes) - PATCHABLE:
+            raise InvalidInput(
+                f"{min(unknown)!r} of a decision cannot be changed; can be: {', '.join(sorted(PATCHABLE))}"
+            )
+        for name, allowed in VALUES.items():
+            if changes.get(name) is not None and changes[name] not in allowed:
+                raise InvalidInput(f"`{name}` is one of {', '.join(sorted(allowed))}, not {changes[name]!r}")
+        clean = {name: _clean(value) for name, value in changes.items()}
+        if "tags" in clean:
+            clean["tags"] = _checked(clean["tags"])
+        if clean.get("title") == "":
+            raise InvalidInput("a decision needs a title")
+        clean |= {"updated_at": self._storage.now(), "changed_by": author}
+        await self._written(workspace, [decision_id], decisions.change, decision_id, clean, author=author)
+        return next(row for row in (await self.known(workspace))[0] if row.id == decision_id)
+
+    async def link(self, workspace: str, given: DecisionLink, *, author: str, is_removed: bool = False) -> None:
+        """Link two decisions of a workspace, or remove their link.
+
+        Raises:
+            NotFound: one of them does not exist.
+            Conflict: a decision would supersede itself by way of others, or there are too many links.
+        """
+        write = decisions.unlink if is_removed else decisions.link
+        await self._written(workspace, [given.from_id, given.to_id], write, given, author=author)
+
+    async def _written(self, workspace: str, ids: Sequence[str], write: Any, *given: object, author: str) -> None:
+        """Run `write` on a connection if all decisions are of the workspace."""
+
+        def store(connection: Connection) -> None:
+            for one in ids:
+                if decisions.owner_of(connection, one) != workspace:
+                    raise NotFound(f"there is no decision {one!r} in this workspace")
+            write(connection, *given)
+
+        async with given_or_alone(None, self._storage.commit) as work:
+            work.store(store)
+            work.event(CHANGED, {"decision_id": ids[0], "workspace_id": workspace, "by": author})
+
+
+def related(links: Sequence[DecisionLink]) -> Mapping[str, Related]:
+    """Return, by id, what the links say about each decision."""
+    found: defaultdict[str, Related] = defaultdict(Related)
+    for link in sorted(links):  # their order says nothing
+        if link.kind is DecisionLinkKind.SUPERSEDES:
+            found[link.from_id].supersedes.append(link.to_id)
+            found[link.to_id].superseded_by = link.from_id
+        else:
+            found[link.from_id].conflicts_with.append(link.to_id)
+            found[link.to_id].conflicts_with.append(link.from_id)
+    return found
+
+
+def sanitized(text: str) -> str:
+    """Return the text without secrets and what is marked as private, and without blanks at its ends."""
+    for pattern, instead in _HIDDEN:
+        text = pattern.sub(instead, text)
+    return masked(text).strip()
+
+
+def inferred_tags(title: str, text: str, tags: Sequence[str]) -> list[str]:
+    """Return the tags and those that the words suggest, sorted, each once."""
+    words = " ".join((title, text, *tags))
+    return sorted({*tags, *(tag for tag, pattern in _TAGGED.items() if pattern.search(words))})
+
+
+def project_root(cwd: str) -> str:
+    """Return the first folder below a part of the path that is named `repos`, else the path itself."""
+    parts = PurePosixPath(cwd).parts
+    below = next((at + 2 for at, part in enumerate(parts[:-1]) if part.lower() == "repos"), len(parts))
+    return str(PurePosixPath(*parts[:below])) if parts else ""
+
+
+def cut(text: str, units: int, end: str = "") -> str:
+    """Return at most so many units of UTF-16 of a text, as other programs count, and `end` if it was longer; no
+    character is cut in two.
+    """
+    encoded = text.encode("utf-16-le", "surrogatepass")
+    return text if len(encoded) <= 2 * units else encoded[: 2 * units].decode("utf-16-le", "ignore") + end
+
+
+def _known(connection: Connection, workspace: str | None) -> tuple[list[Decision], list[DecisionLink]]:
+    return decisions.of_workspace(connection, workspace), decisions.links(connection, workspace)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return cut(sanitized(value), TEXT_UNITS_MAX)
+    return [sanitized(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _checked(tags: Sequence[str]) -> list[str]:
+    clean = [one for one in map(sanitized, tags) if one]
+    if len(clean) > TAGS_MAX or any(len(one) > TAG_CHARS_MAX for one in clean):
+        raise InvalidInput(f"a decision has at most {TAGS_MAX} tags of at most {TAG_CHARS_MAX} characters")
+    return clean

@@ -1,0 +1,187 @@
+"""Decisions of workspaces, which of them supersede or contradict others, and the lines of files that they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+from pattern_db.columns import to_json
+from pattern_db.connection import Connection, Table, fetch_all
+from pattern_db.enums import DecisionLinkKind, DecisionSource
+from pattern_db.errors import RowConflict
+
+DECISIONS_MAX = 10_000  # of one constellation
+LINES_MAX = 20_000
+LINKS_MAX = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """A decision. The times are None if its file does not say them; `cwd` and `project` are those of the program that
+    wrote it. `changed_by` is the author of the newest change.
+    """
+
+    id: str
+    workspace: str
+    title: str
+    text: str
+    created_at: str | None
+    updated_at: str | None
+    changed_by: str
+    source: DecisionSource = DecisionSource.MANUAL
+    cwd: str = ""
+    project: str = ""
+    project_id: str | None = None
+    tags: Sequence[str] = ()
+    scope: str | None = None
+    decision_key: str | None = None
+    summary: str | None = None
+    details: Sequence[str] = ()
+    confidence: str | None = None
+    freshness: str | None = None
+    important: bool = False
+    archived: bool = False
+    kb_path: str | None = None
+    source_turn_id: str | None = None
+    retrieval_count: int = 0
+    injection_count: int = 0
+    last_retrieved_at: str | None = None
+    last_injected_at: str | None = None
+
+
+class DecisionLink(NamedTuple):
+    """One decision supersedes another one; or the two are in conflict, which is stored with the smaller id first."""
+
+    from_id: str
+    to_id: str
+    kind: DecisionLinkKind
+
+
+class DecisionLine(NamedTuple):
+    """A line of a file with its line end. `decision_id` is None if it could not be read."""
+
+    id: str
+    workspace: str
+    position: int
+    decision_id: str | None
+    is_trusted: bool
+    line: bytes
+
+
+_DECISIONS = Table(
+    "decisions",
+    DecisionRow,
+    "decision {}",
+    json=("tags", "details"),
+    types={"source": DecisionSource, "important": bool, "archived": bool},
+)
+_LINKS = Table("decision_links", DecisionLink, types={"kind": DecisionLinkKind})
+_LINES = Table("decision_lines", DecisionLine, types={"is_trusted": bool})
+
+
+def of_workspace(connection: Connection, workspace: str | None) -> list[DecisionRow]:
+    """Return all decisions of a workspace, or of all, in the order in which they were stored."""
+    return _DECISIONS.select(connection, "WHERE ?1 IS NULL OR workspace = ?1 ORDER BY rowid", (workspace,))
+
+
+def add(connection: Connection, rows: Sequence[DecisionRow]) -> None:
+    """Add decisions.
+
+    Raises:
+        RowConflict: there are too many.
+        apsw.ConstraintError: one exists (translated to `RowConflict`).
+    """
+    _DECISIONS.insert(connection, rows)
+    if _DECISIONS.count(connection) > DECISIONS_MAX:
+        raise RowConflict(f"a constellation has at most {DECISIONS_MAX:,} decisions; use another one")
+
+
+def replace(connection: Connection, row: DecisionRow) -> None:
+    """Store all fields of a decision.
+
+    Raises:
+        RowNotFound: there is none.
+    """
+    values = dict(zip((field.name for field in fields(row)), _DECISIONS.values(row), strict=True))
+    _DECISIONS.change(connection, values.pop("id"), values)
+
+
+def change(connection: Connection, decision_id: str, changes: dict[str, Any]) -> None:
+    """Store values, by field.
+
+    Raises:
+        RowNotFound: there is no such decision.
+    """
+    stored = {name: to_json(list(value)) if name in ("tags", "details") else value for name, value in changes.items()}
+    _DECISIONS.change(connection, decision_id, stored)
+
+
+def owner_of(connection: Connection, decision_id: str) -> str | None:
+    """Return the workspace of a decision; None if there is no such decision."""
+    found = connection.execute("SELECT workspace FROM decisions WHERE id = ?", (decision_id,)).fetchone()
+    return None if found is None else str(found[0])
+
+
+def elsewhere(connection: Connection, workspace: str) -> list[str]:
+    """Return the ids of the decisions of other workspaces."""
+    return [one for (one,) in fetch_all(connection, "SELECT id FROM decisions WHERE workspace <> ?", (workspace,))]
+
+
+def links(connection: Connection, workspace: str | None) -> list[DecisionLink]:
+    """Return the links of the decisions of a workspace, or of all."""
+    where = "WHERE ?1 IS NULL OR from_id IN (SELECT id FROM decisions WHERE workspace = ?1)"
+    return _LINKS.select(connection, f"{where} ORDER BY from_id, to_id, kind", (workspace,))
+
+
+def link(connection: Connection, given: DecisionLink) -> None:
+    """Link two decisions; again it changes nothing.
+
+    Raises:
+        RowConflict: a decision would supersede itself, or there are too many links.
+        apsw.ConstraintError: a decision does not exist (translated to `RowConflict`).
+    """
+    if given.from_id == given.to_id:
+        raise RowConflict(f"{given.to_id} cannot supersede or contradict itself; name two decisions")
+    if given.kind is DecisionLinkKind.SUPERSEDES:
+        below = (
+            "WITH RECURSIVE below(id) AS (SELECT ?1 UNION SELECT to_id FROM decision_links JOIN below"
+            " ON from_id = below.id AND kind = 'supersedes') SELECT 1 FROM below WHERE id = ?2"
+        )
+        if fetch_all(connection, below, (given.to_id, given.from_id)):
+            raise RowConflict(f"{given.to_id} supersedes {given.from_id} already; a decision cannot supersede itself")
+    elif given.to_id < given.from_id:
+        given = given._replace(from_id=given.to_id, to_id=given.from_id)
+    _LINKS.insert(connection, [given], "ON CONFLICT DO NOTHING")
+    if _LINKS.count(connection) > LINKS_MAX:
+        raise RowConflict(f"a constellation has at most {LINKS_MAX:,} links between decisions; remove some")
+
+
+def unlink(connection: Connection, given: DecisionLink) -> None:
+    """Remove a link, if there is one; of a conflict in either order."""
+    connection.execute(
+        "DELETE FROM decision_links WHERE kind = ?3 AND ((from_id = ?1 AND to_id = ?2) OR (?3 = 'conflicts'"
+        " AND from_id = ?2 AND to_id = ?1))",
+        given,
+    )
+
+
+def lines(connection: Connection, workspace: str) -> list[DecisionLine]:
+    """Return the lines of imported files in their order."""
+    return _LINES.select(connection, "WHERE workspace = ? ORDER BY position, id", (workspace,))
+
+
+def add_lines(connection: Connection, rows: Sequence[DecisionLine]) -> None:
+    """Add lines of a file.
+
+    Raises:
+        RowConflict: there are too many.
+    """
+    _LINES.insert(connection, rows)
+    if _LINES.count(connection) > LINES_MAX:
+        raise RowConflict(f"a constellation keeps at most {LINES_MAX:,} lines of imported files; import into another")
+
+
+def set_line(connection: Connection, line_id: str, line: bytes) -> None:
+    """Store another line in place of one."""
+    _LINES.change(connection, line_id, {"line": line})

@@ -1,0 +1,277 @@
+"""Files of decisions in and out: byte by byte, each record once, none lost. L10 to L33 are cases of the original."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pattern_core.constellation import Constellation
+from pattern_core.decision_files import DecisionImport, decision_of, export_decisions, import_decisions, record_of
+from pattern_core.decisions import Decision, NewDecision, related
+from pattern_core.errors import Conflict, InvalidInput
+from pattern_db.connection import fetch_all
+from pattern_db.enums import DecisionLinkKind, DecisionSource
+from pattern_db.tables.decisions import DecisionLink
+from tests.support import USER, running
+
+GOLDEN = (
+    b'{"id":"mb5x1q2k-a1b2c3","createdAt":"2026-06-06T12:00:00.000Z","updatedAt":"2026-06-06T12:00:00.000Z",'
+    b'"cwd":"/repos/example","project":"example","source":"manual","title":"Keep WAL mode on",'
+    b'"text":"We decided to keep WAL \xe2\x80\x93 readers never block.","tags":["decision","preference"],'
+    b'"important":false,"archived":false,"retrievalCount":0,"injectionCount":0}\n'
+)
+DIGEST = "5319eb75fc1830739795fd44c11867953c1c81e536b9f5ae41d296245cd1bfa4"
+ID = "mb5x1q2k-a1b2c3"
+
+
+@dataclass(frozen=True)
+class Shop:
+    constellation: Constellation
+    workspace: str
+
+    async def take(self, data: bytes, **given: Any) -> DecisionImport:
+        return await import_decisions(self.constellation.storage, self.workspace, data, author=USER, **given)
+
+    async def give(self) -> bytes:
+        return await export_decisions(self.constellation.storage, self.workspace)
+
+    async def rows(self) -> dict[str, Decision]:
+        return {row.id: row for row in (await self.constellation.decisions.known(self.workspace))[0]}
+
+    async def change(self, decision_id: str, **changes: Any) -> None:
+        await self.constellation.decisions.change(self.workspace, decision_id, changes, author=USER)
+
+    async def links(self) -> list[DecisionLink]:
+        return (await self.constellation.decisions.known(self.workspace))[1]
+
+
+@asynccontextmanager
+async def shop() -> AsyncIterator[Shop]:
+    async with running() as world:
+        workspace = await world.constellation.workspaces.ensure("shop", author=USER)
+        yield Shop(world.constellation, workspace.id)
+
+
+def line(decision_id: str, **fields: Any) -> bytes:
+    record = {"id": decision_id, "createdAt": "2026-06-06T12:00:00.000Z", "title": decision_id, "text": "x", **fields}
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+async def test_the_golden_line_comes_out_as_it_went_in_and_twice_changes_nothing() -> None:
+    assert (len(GOLDEN), hashlib.sha256(GOLDEN).hexdigest()) == (354, DIGEST)
+    async with shop() as here:
+        done = await here.take(GOLDEN, source="decisions.jsonl")
+        assert (done.counts, done.conflicts, done.skipped) == ({"added": 1}, [], [])
+        assert (await here.take(GOLDEN)).counts == {"present": 1}
+        audits = await here.constellation.database.read(fetch_all, "SELECT source_file FROM migration_audit")
+        assert audits == [("decisions.jsonl",)]
+        assert await here.give() == GOLDEN
+        await here.change(ID, kb_path="/k/a.md")
+        changed = json.loads(await here.give())
+        assert [*changed] == [*json.loads(GOLDEN), "kbPath"], "the new key is the last one"
+        assert changed["kbPath"] == "/k/a.md" and changed["updatedAt"] != "2026-06-06T12:00:00.000Z"
+        assert changed["text"] == json.loads(GOLDEN)["text"]
+
+
+async def test_a_dry_run_and_an_empty_file_import_nothing() -> None:
+    async with shop() as here:
+        assert (await here.take(GOLDEN, is_dry=True)).counts == {"added": 1}
+        assert (await here.take(b"")).counts == {}
+        assert await here.rows() == {} and await here.give() == b""
+
+
+async def test_l10_l11_corrupt_lines_stay_where_they_are() -> None:
+    data = line("a") + b"NOT JSON \xff\r\n\n" + line("b")[:-1]
+    async with shop() as here:
+        done = await here.take(data)
+        assert (done.counts["added"], [said.split(":")[0] for said in done.skipped]) == (2, ["line 2"])
+        assert await here.give() == data
+        again = await here.take(data)
+        assert (again.counts, len(again.skipped)) == ({"present": 2}, 1)
+        await here.change("a", important=True)  # L11: another record is changed
+        made, _ = await here.constellation.decisions.add(here.workspace, NewDecision(title="C", text="c"), author=USER)
+        lines = (await here.give()).split(b"\n")
+        assert lines[1:4] == [b"NOT JSON \xff\r", b"", line("b")[:-1]]  # L10: the new one has a line of its own
+        assert json.loads(lines[0])["important"] is True
+        assert json.loads(lines[4])["id"] == made.id and lines[5:] == [b""]
+
+
+async def test_l12_only_objects_with_an_id_are_records() -> None:
+    data = b'42\nnull\n[1]\n{"id":""}\n{"id":7}\n{"id":"n","x":NaN}\n' + line("a") * 2 + b"[" * 100_000
+    async with shop() as here:
+        done = await here.take(data)
+        assert (done.counts["added"], len(done.skipped)) == (1, 8)
+        assert done.skipped[6] == "line 8: with the id of line 7"
+        assert await here.give() == data
+        assert (await here.take(data)).counts == {"present": 1}
+
+
+async def test_l33_fields_that_are_missing_or_of_another_type_lose_nothing() -> None:
+    data = (
+        b'{"id":"a"}\n'
+        b'{"tags":"x","id":"b","title":7,"important":"yes","retrievalCount":-1,"source":"imported","createdAt":"once",'
+        b'"scope":"galaxy","details":[1,"two"],"text":"half \\ud800 \\u0000","extra":{"n":1e-7,"z":1.0},"key":null}\n'
+    )
+    async with shop() as here:
+        assert (await here.take(data, is_trusted=True)).counts == {"added": 2}
+        assert await here.give() == data
+        rows = await here.rows()
+        assert (rows["a"].tags, rows["a"].retrieval_count, rows["a"].created_at) == ([], 0, None)
+        assert (rows["b"].source, rows["b"].details) == (DecisionSource.EXTRACTED, ["two"])
+        assert rows["b"].text == "half ? \ufffd"
+        await here.change("b", archived=True)
+        changed = json.loads((await here.give()).splitlines()[1])
+        assert changed["archived"] is True and changed["updatedAt"].endswith("Z")
+        kept = {name: value for name, value in changed.items() if name not in ("archived", "updatedAt")}
+        assert kept == json.loads(data.splitlines()[1])
+
+
+async def test_imported_decisions_are_important_only_if_they_are_trusted_and_have_no_secrets() -> None:
+    data = line("a", important=True, text="password=hunter22", tags=["Bearer abc"])
+    for is_trusted in (False, True):
+        async with shop() as here:
+            await here.take(data, is_trusted=is_trusted)
+            row = (await here.rows())["a"]
+            assert (row.important, row.text, row.tags) == (is_trusted, "password=[redacted]", ["Bearer [redacted]"])
+            assert await here.give() == data
+            await here.change("a", important=not is_trusted)
+            assert json.loads(await here.give())["important"] is not is_trusted
+
+
+async def test_what_was_changed_only_there_is_changed_here_and_on_both_sides_a_conflict() -> None:
+    async with shop() as here:
+        await here.take(line("a") + line("b") + line("c"))
+        await here.change("b", title="here")
+        await here.change("c", title="here")
+        exported = await here.give()
+        there = line("a", title="there", new=1) + line("b", title="there") + exported.splitlines(keepends=True)[2]
+        done = await here.take(there)
+        assert done.counts == {"updated": 1, "present": 1}
+        assert done.conflicts == ["line 2: b was changed here and in the file; it stays as it is here"]
+        assert {row.id: row.title for row in (await here.rows()).values()} == {"a": "there", "b": "here", "c": "here"}
+        assert (await here.give()).splitlines()[0] + b"\n" == line("a", title="there", new=1)
+        assert (await here.take(there)).counts == {"present": 2}
+
+
+async def test_what_was_made_here_is_known_when_it_comes_back() -> None:
+    async with shop() as here:
+        made, _ = await here.constellation.decisions.add(
+            here.workspace, NewDecision(title="Tabs", text="x", cwd="/srv/a"), author=USER
+        )
+        data = await here.give()
+        keys = (
+            "id createdAt updatedAt cwd project source title text tags important archived retrievalCount injectionCount"
+        )
+        assert " ".join(json.loads(data)) == keys
+        assert (await here.take(data)).counts == {"present": 1}
+        assert len((await here.take(data.replace(b"Tabs", b"Spaces"))).conflicts) == 1
+        other = await here.constellation.workspaces.ensure("other", author=USER)
+        done = await import_decisions(here.constellation.storage, other.id, data, author=USER)
+        assert done.skipped == [f"line 1: the decision {made.id} is in another workspace"]
+        assert await export_decisions(here.constellation.storage, other.id) == data
+
+
+async def test_links_come_out_as_they_went_in_and_have_no_cycles() -> None:
+    data = (
+        line("old", supersededBy="new", conflictsWith=["z", "new", "gone"])
+        + line("new", supersedes=["old", "old"])
+        + line("z", supersedes=["new"])
+        + line("cycle", supersedes=["z"], supersededBy="old")
+    )
+    async with shop() as here:
+        done = await here.take(data)
+        assert done.skipped == ["old cannot supersede cycle, which supersedes it"] or done.skipped == [
+            "cycle cannot supersede z, which supersedes it"
+        ]
+        assert await here.give() == data
+        found = related(await here.links())
+        assert (found["old"].superseded_by, sorted(found["old"].conflicts_with)) == ("new", ["new", "z"])
+        assert (await here.take(data)).counts == {"present": 4}
+        link = DecisionLink("z", "old", DecisionLinkKind.CONFLICTS)
+        await here.constellation.decisions.link(here.workspace, link, author=USER, is_removed=True)
+        changed = [json.loads(one) for one in (await here.give()).splitlines()]
+        assert changed[0]["conflictsWith"] == ["gone", "new"], "what is not there stays"
+        assert (await here.give()).splitlines()[1:] == data.splitlines()[1:]
+        assert (await here.take(data)).counts == {"present": 4}
+        assert len(related(await here.links())["old"].conflicts_with) == 1, "what was removed here stays away"
+        await here.take(data + line("last", supersedes=["cycle"]))
+        assert related(await here.links())["cycle"].superseded_by == "last"
+
+
+async def test_an_update_removes_the_links_that_it_no_longer_says() -> None:
+    async with shop() as here:
+        await here.take(line("a") + line("b", supersedes=["a"]))
+        assert len(await here.links()) == 1
+        done = await here.take(line("a", supersedes=["b"]) + line("b"))
+        assert (done.counts, done.skipped) == ({"updated": 2}, [])
+        assert related(await here.links())["b"].superseded_by == "a"
+
+
+async def test_two_imports_at_once_are_refused_rather_than_doubled() -> None:
+    async with shop() as here:
+        stored = here.constellation.storage
+
+        class Late:
+            """Storage in which another import is first."""
+
+            database, clock, ids, now = stored.database, stored.clock, stored.ids, stored.now
+
+            async def commit(self, work: Any) -> None:
+                if not await here.rows():
+                    await here.take(GOLDEN)
+                await stored.commit(work)
+
+        with pytest.raises(Conflict):
+            await import_decisions(Late(), here.workspace, GOLDEN, author=USER)  # type: ignore[arg-type]  # as much of it as is used
+        assert await here.give() == GOLDEN
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_generated_files_survive_any_damage(seed: int) -> None:
+    rng = random.Random(seed)
+    values: list[Any] = [None, True, 7, -1.5, "x", "é😀", [], ["a", 1], {"k": [{}]}, "2026-01-01T00:00:00Z", "a", "b"]
+    keys = [*json.loads(GOLDEN), "supersedes", "supersededBy", "conflictsWith", "scope", "projectId", "own"]
+    lines = []
+    for number in range(12):
+        record = {key: rng.choice(values) for key in rng.sample(keys, 9)} | {"id": rng.choice("abcdefghijkl")}
+        separators = rng.choice([(",", ":"), (", ", ": ")])
+        text = json.dumps(record, ensure_ascii=rng.random() < 0.5, separators=separators)
+        lines.append(text.encode() + rng.choice([b"\n", b"\r\n", b"\n\n"]))
+        del number
+    data = bytearray(b"".join(lines))
+    for _ in range(rng.randrange(4)):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    readable = set()
+    for one in bytes(data).split(b"\n"):
+        try:
+            readable.add(record_of(one)["id"])
+        except InvalidInput:
+            continue
+    async with shop() as here:
+        done = await here.take(bytes(data))
+        assert done.counts["added"] == len(readable) and set(await here.rows()) == readable
+        assert await here.give() == bytes(data)
+        again = await here.take(bytes(data))
+        assert again.counts == {"present": len(readable)} and again.conflicts == []
+
+
+def test_a_record_has_every_field() -> None:
+    record = record_of(
+        GOLDEN.replace(b'"manual"', b'"turn","scope":"repo","key":"wal","summary":"s","confidence":"low"')
+    )
+    row = decision_of(record, "w", is_trusted=True, author=USER)
+    assert (row.source, row.scope, row.decision_key, row.summary, row.confidence) == (
+        DecisionSource.TURN,
+        "repo",
+        "wal",
+        "s",
+        "low",
+    )
+    assert row.created_at == row.updated_at == "2026-06-06T12:00:00.000Z"

@@ -1,0 +1,113 @@
+"""Decisions, their links and the lines that they came from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import apsw
+import pytest
+
+from pattern_db.connection import Connection
+from pattern_db.enums import DecisionLinkKind, DecisionSource
+from pattern_db.errors import RowConflict, RowNotFound
+from pattern_db.tables import decisions, workspaces
+from pattern_db.tables.decisions import DecisionLine, DecisionLink, DecisionRow
+from pattern_db.tables.workspaces import WorkspaceRow
+from tests.pattern_db.conftest import LATER, NOW
+
+SUPERSEDES, CONFLICTS = DecisionLinkKind.SUPERSEDES, DecisionLinkKind.CONFLICTS
+
+
+def row(decision_id: str, workspace: str = "w") -> DecisionRow:
+    return DecisionRow(
+        id=decision_id,
+        workspace=workspace,
+        title="Tabs",
+        text="We use tabs.",
+        created_at=NOW,
+        updated_at=None,
+        changed_by="user:u",
+        source=DecisionSource.TURN,
+        tags=["a", "b"],
+        details=["x"],
+        important=True,
+        scope="repo",
+    )
+
+
+def test_a_decision_comes_back_whole_and_once(db: Connection) -> None:
+    decisions.add(db, [row("d1"), row("d0"), row("d2", "other")])
+    assert decisions.of_workspace(db, "w") == [row("d1"), row("d0")]
+    assert [one.id for one in decisions.of_workspace(db, None)] == ["d1", "d0", "d2"]
+    assert decisions.elsewhere(db, "w") == ["d2"]
+    assert [decisions.owner_of(db, one) for one in ("d2", "d3")] == ["other", None]
+    with pytest.raises(apsw.ConstraintError):
+        decisions.add(db, [row("d1")])
+    decisions.replace(db, replace(row("d1"), title="Spaces", tags=[]))
+    decisions.change(db, "d0", {"tags": ["c"], "updated_at": LATER})
+    assert decisions.of_workspace(db, "w") == [
+        replace(row("d1"), title="Spaces", tags=[]),
+        replace(row("d0"), tags=["c"], updated_at=LATER),
+    ]
+    with pytest.raises(RowNotFound, match="d9"):
+        decisions.replace(db, row("d9"))
+
+
+def test_links_have_no_cycles_and_a_conflict_is_of_both(db: Connection) -> None:
+    decisions.add(db, [row(one) for one in ("a", "b", "c")])
+    for _ in range(2):
+        decisions.link(db, DecisionLink("c", "b", SUPERSEDES))
+        decisions.link(db, DecisionLink("b", "a", SUPERSEDES))
+        decisions.link(db, DecisionLink("c", "a", CONFLICTS))
+    assert decisions.links(db, "w") == [
+        DecisionLink("a", "c", CONFLICTS),
+        DecisionLink("b", "a", SUPERSEDES),
+        DecisionLink("c", "b", SUPERSEDES),
+    ]
+    assert decisions.links(db, "other") == []
+    for cycle in (DecisionLink("a", "c", SUPERSEDES), DecisionLink("a", "a", SUPERSEDES)):
+        with pytest.raises(RowConflict, match="itself"):
+            decisions.link(db, cycle)
+    with pytest.raises(RowConflict, match="itself"):
+        decisions.link(db, DecisionLink("a", "a", CONFLICTS))
+    with pytest.raises(apsw.ConstraintError):
+        decisions.link(db, DecisionLink("a", "unknown", CONFLICTS))
+    decisions.unlink(db, DecisionLink("c", "a", CONFLICTS))
+    decisions.unlink(db, DecisionLink("b", "c", SUPERSEDES))
+    assert len(decisions.links(db, None)) == 2
+
+
+def test_lines_follow_those_of_the_workspace_that_theirs_is_merged_into(db: Connection) -> None:
+    for name in ("w", "other"):
+        workspaces.create(db, WorkspaceRow(name, name, NOW, NOW))
+    decisions.add(db, [row("d1")])
+    decisions.add_lines(
+        db,
+        [
+            DecisionLine("l1", "w", 1, "d1", True, b"{}\n"),
+            DecisionLine("l2", "w", 2, None, False, b"\xff"),
+            DecisionLine("l3", "other", 1, None, False, b"first"),
+        ],
+    )
+    decisions.set_line(db, "l1", b"{ }\n")
+    workspaces.merge(db, "w", "other", LATER)
+    assert [(one.position, one.line) for one in decisions.lines(db, "other")] == [
+        (1, b"first"),
+        (2, b"{ }\n"),
+        (3, b"\xff"),
+    ]
+    assert [one.id for one in decisions.of_workspace(db, "other")] == ["d1"]
+
+
+def test_there_are_bounds(db: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DECISIONS_MAX", "LINES_MAX", "LINKS_MAX"):
+        monkeypatch.setattr(decisions, name, 1)
+    decisions.add(db, [row("a")])
+    decisions.add_lines(db, [DecisionLine("l1", "w", 1, None, False, b"")])
+    with pytest.raises(RowConflict, match="at most 1 decisions"):
+        decisions.add(db, [row("b")])
+    with pytest.raises(RowConflict, match="at most 1 lines"):
+        decisions.add_lines(db, [DecisionLine("l2", "w", 1, None, False, b"")])
+    decisions.link(db, DecisionLink("a", "b", CONFLICTS))
+    with pytest.raises(RowConflict, match="at most 1 links"):
+        decisions.link(db, DecisionLink("a", "b", SUPERSEDES))
