@@ -13,6 +13,7 @@ import ctypes
 import gc
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
@@ -34,7 +35,8 @@ QUARANTINE_MAX_S = 900.0
 ROOM_WAIT_S = 2.0  # how long a wake-up waits for a free place or for a pending restart
 DRAIN_RETRY_S = BUSY_RETRY_S = 5.0
 WAKES_AT_ONCE = 4  # constellations that are woken together: those that are due, or that resume turns after a start
-GIVE_BACK_S = 30.0  # between two returns of memory to the system
+GIVE_BACK_S = 30.0  # between two returns of memory to the system; longer, if one stops the loop for long:
+GIVE_BACK_SHARE = 100  # the time between them is at least so many times the time that the last one took
 
 _log = logging.getLogger("pattern.supervisor")
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # if the C library is glibc
@@ -130,7 +132,6 @@ class Supervisor(Generic[C]):
         self.failures = Counter[str]()  # crashes, and errors by their codes
         self._nursery: trio.Nursery | None = None
         self._draining = False
-        self._has_parked = False  # since memory was last given back
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Supervise until cancelled; then close all constellations."""
@@ -302,7 +303,6 @@ class Supervisor(Generic[C]):
                     break
                 slot.state = "starting"
         finally:
-            self._has_parked = True
             if slot.handle is not None:
                 self._asked[slot.id] = slot.handle.pending_approvals
             del self._slots[slot.id]
@@ -393,21 +393,23 @@ class Supervisor(Generic[C]):
                 elif now - slot.last_used >= self._config.idle_park_s:
                     slot.park()
             if now >= give_back_at:
-                give_back_at = now + GIVE_BACK_S
-                await self._give_memory_back()
+                lasted_s = await _give_memory_back()
+                give_back_at = now + max(GIVE_BACK_S, lasted_s * GIVE_BACK_SHARE)
 
-    async def _give_memory_back(self) -> None:
-        """Free the memory of parked constellations, and return what SQLite freed to the system.
 
-        The objects of a constellation refer to one another, so only a collection frees them, which stops the loop for
-        15 ms, and for half a second where a thousand others are awake. glibc keeps freed memory unless it is trimmed:
-        105 instead of 182 MiB after 40 constellations were woken and parked eight times.
-        """
-        if self._has_parked:
-            self._has_parked = False
-            gc.collect()
-        if _malloc_trim is not None:
-            await trio.to_thread.run_sync(_malloc_trim, 0)
+async def _give_memory_back() -> float:
+    """Free the memory of ended turns and parked constellations, and return it to the system. Return how many seconds
+    that stopped the loop: some 15 ms, and half a second where a thousand constellations are awake.
+
+    Their objects refer to one another, so only a collection frees them; and glibc keeps freed memory unless it is
+    trimmed: 105 instead of 182 MiB after 40 constellations were woken and parked eight times.
+    """
+    began = time.perf_counter()
+    gc.collect()
+    lasted_s = time.perf_counter() - began
+    if _malloc_trim is not None:
+        await trio.to_thread.run_sync(_malloc_trim, 0)
+    return lasted_s
 
 
 class Wakeups:
