@@ -258,7 +258,7 @@ async def delta(home: Home, output: Output, paths: tuple[Path, ...], workspace: 
     return SKIPPED if any(one["conflicts"] or one["skipped"] for one in reports) else DONE
 
 
-@import_.add("codepilot", "codepilot/data/codepilot.db --plans ~/shop/.codepilot/plans -a ada")
+@import_.add("codepilot", "data/codepilot.db --plans ~/shop/.codepilot/plans -a ada")
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--plans", type=_DIRECTORY, help="A directory with plans; they become the files of the folder `plans`.")
 @agent_option

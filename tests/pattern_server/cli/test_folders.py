@@ -19,7 +19,7 @@ def test_what_a_folder_does_not_take(home: Pattern, tmp_path: Path) -> None:
     (notes / "link.md").symlink_to(notes / "sub" / "a.md")
     assert home("folder", "create", "papers", *AT).code == 0
     added = home("folder", "add", "papers", str(notes), *AT)
-    assert (added.code, "Added 1 of 2" in added.out, "b.txt" in added.err) == (3, True, True), added
+    assert (added.code, "added to papers: 1 of 2" in added.out, "b.txt" in added.err) == (3, True, True), added
     shown = home("folder", "show", "papers", *AT, "--json").json
     assert [(row["name"], row["line_count"]) for row in shown["files"]] == [("sub/a.md", 2)]
     for folder in ("papers", "nowhere"):
