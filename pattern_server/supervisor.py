@@ -36,7 +36,7 @@ ROOM_WAIT_S = 2.0  # how long a wake-up waits for a free place or for a pending 
 DRAIN_RETRY_S = BUSY_RETRY_S = 5.0
 WAKES_AT_ONCE = 4  # constellations that are woken together: those that are due, or that resume turns after a start
 GIVE_BACK_S = 30.0  # between two returns of memory to the system; longer, if one stops the loop for long:
-GIVE_BACK_SHARE = 100  # the time between them is at least so many times the time that the last one took
+GIVE_BACK_SHARE = 100  # the time between them is at least so many times the time that the last one lasted
 
 _log = logging.getLogger("pattern.supervisor")
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # if the C library is glibc
