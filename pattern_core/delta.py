@@ -412,10 +412,10 @@ class Delta:
         keys = [kept.key.split("/", 2)[2] for kept in await self.constellation.state.kept(self.workspace)]
         episodes = await self.constellation.database.read(archival.count_events, self.workspace, EPISODE)
         names = ", ".join(map(_one_line, keys[:KEYS_SHOWN])) + ("..." if len(keys) > KEYS_SHOWN else "")
-        told = ", ".join(f"{counts[status]} {status.replace('_', ' ')}" for status in [*STATUSES][:4])
+        counted = ", ".join(f"{counts[status]} {status.replace('_', ' ')}" for status in [*STATUSES][:4])
         sections = [
             *(["## Project Notes", *parts] if parts else []),
-            *(["## Tasks Overview", f"Status: {told}\n"] if rows else []),
+            *(["## Tasks Overview", f"Status: {counted}\n"] if rows else []),
             *(["Active tasks:", *lines, ""] if lines else []),
             "## Memory Stats",
             f"Key-value entries: {len(keys)}{f' ({names})' if keys else ''}",

@@ -339,7 +339,7 @@ class Accounts:
         await self._touch(known)
         return known.principal
 
-    async def whoever(self) -> Principal:
+    async def loopback_principal(self) -> Principal:
         """Return the principal of a request without a token, where the operator allows that: an administrator, without
         an administrator's rights.
 

@@ -181,7 +181,7 @@ class Border:
         accounts = self._server.accounts
         is_open = self._server.config.open_loopback and CHAT.fullmatch(scope["path"]) is not None
         if is_open and not secret.strip():
-            authenticate: Callable[[], Awaitable[Principal]] = accounts.whoever
+            authenticate: Callable[[], Awaitable[Principal]] = accounts.loopback_principal
         elif kind.lower() != b"bearer" or not secret.strip():
             raise Unauthorized("the token is missing; send the header `Authorization: Bearer <token>`")
         else:
