@@ -10,8 +10,8 @@ import json
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -26,9 +26,9 @@ from pattern_core.rules import facts
 from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, NotAtRest, Ticket, TurnOptions
 from pattern_core.turns.calls import TurnServices
-from pattern_core.turns.record import DeadAttempt, Record
+from pattern_core.turns.record import Record
 from pattern_core.turns.recovery import FoundTurn, RunCalls
-from pattern_core.turns.state import Ending, cancelled
+from pattern_core.turns.state import DeadAttempt, Ending, cancelled
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
@@ -339,7 +339,7 @@ class Actors:
                 delivery.ticket = Ticket(turn_id=row.id)
                 delivery.is_known.set()
 
-        with self._registered(turn):
+        async with self._registered(turn):
             arrival = None if delivery is None else delivery.arrival
             record.start(incoming, payload, limits=turn.settings.limits, arrival=arrival).when_settled(started)
             try:
@@ -357,8 +357,8 @@ class Actors:
             return None
         return (await self._database.read(turns.by_key, row.parent_turn)).group_id
 
-    @contextmanager
-    def _registered(self, turn: Turn) -> Iterator[None]:
+    @asynccontextmanager
+    async def _registered(self, turn: Turn) -> AsyncIterator[None]:
         """Register a turn so that it can be stopped: before its rows say that it runs, so that no request is missed."""
         self._running[turn.record.id] = turn
         if turn.agent.id in self._stopped:
@@ -366,8 +366,8 @@ class Actors:
         try:
             yield
         finally:
+            await turn.record.abandon()
             del self._running[turn.record.id]
-            turn.record.abandon()
             self._services.prompts.recent_turns.change(turn.record.id, turn.record.status)
 
     async def _resume(self, agent_id: str, row: TurnRow) -> None:
@@ -382,7 +382,7 @@ class Actors:
             self.forget(agent_id)  # the data read may lack the turn's end
             self._awake[agent_id].is_woken = False  # `end_waiting` is ending it, and wakes the agent afterwards
             return
-        with self._registered(turn):
+        async with self._registered(turn):
             # Read again: a request to stop it, made before it was registered, left only a row.
             row = await self._database.read(turns.by_key, row.key)
             if row.ended_at is not None:
@@ -473,7 +473,7 @@ class Actors:
         if turn_id in self._running:
             return  # its agent has just resumed it
         # While it is registered its agent does not resume it: a turn has one end.
-        with self._registered(turn):
+        async with self._registered(turn):
             row = await self._database.read(turns.by_id, turn_id)
             if row.status == TurnStatus.WAITING:
                 await self._end(turn, ending)

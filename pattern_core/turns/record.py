@@ -44,7 +44,7 @@ from pattern_core.models.routing import Link
 from pattern_core.models.tokens import estimate_usage
 from pattern_core.rules import facts
 from pattern_core.turns.admission import Arrival, Asker, accept_at_rest, parts_of
-from pattern_core.turns.state import Asking, Ending, FinishedCall
+from pattern_core.turns.state import Asking, DeadAttempt, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.columns import iso, unix_ms
 from pattern_db.connection import Connection
@@ -69,19 +69,6 @@ class CallRefused(Exception):
         super().__init__(reason)
         self.recorded = recorded
         self.reason = reason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadAttempt:
-    """A failed or discarded model call. It is charged with what it `used`, or with an estimate of its prompt.
-
-    `asking` is its request; None if an earlier process made it. `why` is the code of the defect of its answer.
-    """
-
-    is_charged: bool
-    asking: Asking | None = None
-    used: Usage | None = None
-    why: str = ""
 
 
 @dataclass(slots=True)
@@ -138,11 +125,12 @@ class Record:
     on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # called with a result that became an error
     _question: MessageRow | None = None  # the message that it answers, until it is on disk
     _recorded: list[Recorded] = field(default_factory=list)
+    _flush: trio.Event | None = None  # set when the flush that runs has ended
 
     @property
     def is_flushed(self) -> bool:
         """Whether everything that was recorded is on disk."""
-        return not self._recorded
+        return not self._recorded and self._flush is None
 
     @property
     def holds_work(self) -> bool:
@@ -153,16 +141,18 @@ class Record:
         """Commit what was recorded, in order, and `last`, all in one transaction.
 
         If the writes of a tool are refused, its result becomes an error, and the commit is retried without these
-        writes. For a caller that `shows_results` CallRefused is raised instead.
+        writes. For a caller that `shows_results` CallRefused is raised instead. It waits for a flush by another task:
+        after a failed one the rows of both are stored in order.
 
         Raises:
             CallRefused: a result is an error now, nothing is stored, and what was recorded stays so.
             PatternError, DatabaseError: as `last` raises; nothing is stored, and what was recorded stays so.
         """
+        await self._order()
         while self._recorded or last is not None:
             recorded, self._recorded = self._recorded, []
             batch = recorded if last is None else [*recorded, Recorded(last)]
-            committed = False
+            committed, self._flush = False, trio.Event()
             try:
                 await self.journal.commit(partial(self._write, batch, now or self.journal.now()))
                 committed = True
@@ -174,9 +164,16 @@ class Record:
             finally:
                 if not committed:
                     self._recorded = [*recorded, *self._recorded]
+                self._flush.set()
+                self._flush = None
             self.is_started = True
             _settle(batch, committed=True)
             return
+
+    async def _order(self) -> None:
+        """Wait for the flush of another task, if one runs."""
+        while self._flush is not None:
+            await self._flush.wait()
 
     def _write(self, batch: Sequence[Recorded], now: str, connection: Connection) -> tuple[None, list[Event]]:
         events: list[Event] = []
@@ -200,8 +197,10 @@ class Record:
         more = self.asker.proceed(connection, batch[-1].rows) if self.is_ending and self.asker else []
         return None, [*events, *more]
 
-    def abandon(self) -> None:
-        """Discard what was not flushed: the process stops, and the next one finds what is on disk."""
+    async def abandon(self) -> None:
+        """Discard what was not flushed: what resumes the turn finds what is on disk, also by another task's flush."""
+        with trio.CancelScope(shield=True):  # that has the deadline of a commit
+            await self._order()
         recorded, self._recorded = self._recorded, []
         _settle(recorded, committed=False)
 

@@ -33,8 +33,7 @@ from pattern_core.limits import TurnLimits
 from pattern_core.messages import Message, Part, Reasoning, Text
 from pattern_core.rules.facts import FORCED_PREFIX, OPEN, lowest
 from pattern_core.turns.calls import in_doubt
-from pattern_core.turns.record import DeadAttempt
-from pattern_core.turns.state import Ending, FinishedCall, cancelled
+from pattern_core.turns.state import DeadAttempt, Ending, FinishedCall, cancelled
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, Role, TrustLevel, TurnStatus
 from pattern_db.journal import approvals, budgets, events, steps

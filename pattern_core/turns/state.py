@@ -1,4 +1,4 @@
-"""The request of a step, the result of a call, and the end of a turn."""
+"""The request of a step and its failed attempts, the result of a call, and the end of a turn."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pattern_core.budgets.reservations import WorstCase, worst_case
 from pattern_core.messages import ToolResult
+from pattern_core.models.model import Usage
 from pattern_core.models.routing import FactsOf, ModelChain
 from pattern_core.prompts.build import Prompt
 from pattern_core.turns.admission import ROLLED_BACK
@@ -60,6 +61,19 @@ class Asking:
             for link in self.chain.links
         ]
         return worst_case(self.prompt.log.tokens, models)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadAttempt:
+    """A failed or discarded model call. It is charged with what it `used`, or with an estimate of its prompt.
+
+    `asking` is its request; None if an earlier process made it. `why` is the code of the defect of its answer.
+    """
+
+    is_charged: bool
+    asking: Asking | None = None
+    used: Usage | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,9 +35,9 @@ from pattern_core.tools.registry import suited
 from pattern_core.turns.admission import NO_OPTIONS, TurnOptions
 from pattern_core.turns.calls import PlannedCall, TurnCalls, TurnServices
 from pattern_core.turns.judge import Judge
-from pattern_core.turns.record import CallRefused, DeadAttempt, Record
+from pattern_core.turns.record import CallRefused, Record
 from pattern_core.turns.recovery import RunCalls
-from pattern_core.turns.state import COMPLETED, Asking
+from pattern_core.turns.state import COMPLETED, Asking, DeadAttempt
 from pattern_db.enums import Role
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope

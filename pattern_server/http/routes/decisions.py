@@ -36,7 +36,7 @@ async def import_file(
     trust: Annotated[bool, Query(description="Important decisions stay important.")] = False,
     dry_run: Annotated[bool, Query(description="Import nothing.")] = False,
 ) -> object:
-    """Import the decisions of a file, one JSON object a line, into a workspace: all in one transaction, each once."""
+    """Import decisions, a JSON object a line, into a workspace: all in one transaction, each once."""
     found = home.known_workspace(workspace) if dry_run else home.find_workspace(workspace, is_written=True)
     into = await found or ""
     author, data, storage = home.caller.author, await request.body(), home.constellation.storage

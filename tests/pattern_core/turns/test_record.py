@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
 import pytest
 import trio
+import trio.testing
 
 from pattern_core.budgets.usage import Budgets
 from pattern_core.errors import Overloaded
 from pattern_core.events import TERMINAL, Draft, Event, read
+from pattern_core.journal import Journal
 from pattern_core.limits import Limits
 from pattern_core.messages import Text, ToolCall
 from pattern_core.turns import admission
 from pattern_core.turns.admission import Arrival, IncomingMessage
-from pattern_core.turns.record import CallRefused, DeadAttempt
-from pattern_core.turns.state import COMPLETED, Ending, FinishedCall
+from pattern_core.turns.record import CallRefused
+from pattern_core.turns.state import COMPLETED, DeadAttempt, Ending, FinishedCall
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.enums import ApprovalKind, EffectClass, EffectStatus
-from pattern_db.errors import RowConflict, StorageFailed
+from pattern_db.errors import DiskFull, RowConflict, StorageFailed
 from pattern_db.journal import steps, turns
 from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.budgets import BudgetRow, BudgetScope, Period, Unit
@@ -203,6 +206,66 @@ async def test_writes_that_are_refused_become_an_error_and_the_step_waits_for_a_
         assert await rig.rows(stored) == [(2, failed.content, '{"text":"x"}'), (3, "sent", '{"to":"bob"}')]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_flush_and_the_end_of_a_record_wait_for_a_flush_by_another_task(
+    monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    commit, gate, commits = Journal.commit, trio.Event(), list[str]()
+
+    async def late(journal: Journal, fn: Callable[[Connection], tuple[None, list[Event]]]) -> None:
+        commits.append("begun")
+        if len(commits) == 1:
+            await gate.wait()
+            if fails:
+                raise DiskFull("no space left")
+        await commit(journal, fn)
+
+    async def flush_late() -> None:
+        with suppress(DiskFull):
+            await rig.record.flush()
+
+    async def finish() -> None:
+        await rig.record.flush(last)
+        await rig.record.abandon()
+        commits.append("abandoned")
+
+    async with accepted() as rig, trio.open_nursery() as nursery:
+        [row] = await rig.decided(NOTE)
+        monkeypatch.setattr(Journal, "commit", late)
+        nursery.start_soon(flush_late)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not rig.record.is_flushed
+        last = UnitOfWork()
+        last.store(steps.start_call, row.key, epoch=EPOCH, started_at=LATER, deadline_at=LATER)  # its call waits
+        nursery.start_soon(finish)
+        await trio.testing.wait_all_tasks_blocked()
+        assert commits == ["begun"]
+        gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert commits == ["begun", "begun", "abandoned"]
+        assert await rig.rows("SELECT status FROM effect") == [("started",)]
+
+
+async def test_a_discarded_record_waits_for_a_flush_by_another_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, gate = Journal.commit, trio.Event()
+
+    async def late(journal: Journal, fn: Callable[[Connection], tuple[None, list[Event]]]) -> None:
+        await gate.wait()
+        await commit(journal, fn)
+
+    async with accepted() as rig, trio.open_nursery() as nursery:
+        await rig.decided(NOTE)
+        monkeypatch.setattr(Journal, "commit", late)
+        nursery.start_soon(rig.record.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.move_on_after(0) as scope:  # not even a cancelled turn leaves before it is known what is stored
+            nursery.start_soon(trio.sleep, 0)
+            gate.set()
+            await rig.record.abandon()
+        assert not scope.cancelled_caught
+        assert await rig.rows("SELECT status FROM step") == [("done",)]
+
+
 async def test_a_disk_that_fails_is_no_error_of_a_call() -> None:
     def fail(_connection: Connection) -> NoReturn:
         raise StorageFailed("the disk is gone")
@@ -214,7 +277,7 @@ async def test_a_disk_that_fails_is_no_error_of_a_call() -> None:
         with pytest.raises(StorageFailed):
             await rig.record.flush()
         assert settled == []
-        rig.record.abandon()
+        await rig.record.abandon()
         assert settled == [False]
 
 

@@ -22,9 +22,8 @@ from pattern_core.tools.builtin.send_message import send_message
 from pattern_core.tools.tool import Probe, ToolContext, tool
 from pattern_core.turns import admission, recovery
 from pattern_core.turns.admission import Arrival, IncomingMessage
-from pattern_core.turns.record import DeadAttempt
 from pattern_core.turns.recovery import FoundTurn, RunCalls, decide
-from pattern_core.turns.state import Ending
+from pattern_core.turns.state import DeadAttempt, Ending
 from pattern_core.turns.turn import Turn
 from pattern_db.columns import Json
 from pattern_db.connection import Connection
