@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -30,6 +30,7 @@ FORWARDED = (
     *("tools/list", "tools/call", "resources/list", "resources/templates/list", "resources/read"),
     *("prompts/list", "prompts/get"),
 )
+PROGRESS_MAX = 1_000  # notes of a call that wait for a slow client
 GONE = "the server stopped answering; start it with `pattern up`. What it had accepted is stored and continues then"
 
 tool = PlainGroup("tool", help="Tools that agents may have.")
@@ -136,14 +137,30 @@ async def _forward(home: Home, query: str, ctx: Any, _params: object) -> dict[st
     params = {name: value for name, value in (ctx.params or {}).items() if name != "_meta"}
     request = MONOLITH_REQUESTS[ctx.method].model_validate({"method": ctx.method, "params": params})
     answers = TypeAdapter(dict[str, Any])
+    noted, notes = trio.open_memory_channel[tuple[Any, ...]](PROGRESS_MAX)
+
+    async def note(*progress: object) -> None:
+        with suppress(trio.WouldBlock):  # the client reads slowly, and the next note says more
+            noted.send_nowait(progress)
+
     try:
-        async with _protocol(home, query, LATEST_MODERN_VERSION) as client:
-            answer = await client.session.send_request(request, answers, progress_callback=ctx.session.report_progress)
-            return dict(answer)
+        with unwrapped():
+            # The library calls `note` in a task of its own, and cancels it when the answer is there.
+            async with trio.open_nursery() as nursery, noted:
+                nursery.start_soon(_report, notes, ctx.session.report_progress)
+                async with _protocol(home, query, LATEST_MODERN_VERSION) as client:
+                    answer = await client.session.send_request(request, answers, progress_callback=note)
+        return dict(answer)
     except (MCPError, httpx2.TransportError) as error:
         if isinstance(error, MCPError) and error.error.code != CONNECTION_CLOSED:
             raise
         raise MCPError(CONNECTION_CLOSED, GONE) from error
+
+
+async def _report(notes: trio.MemoryReceiveChannel[tuple[Any, ...]], report: Callable[..., Awaitable[None]]) -> None:
+    """Pass all progress on, in order, before the answer."""
+    async for progress in notes:
+        await report(*progress)
 
 
 def in_profile(tool: Json, profile: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -21,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 
 from pattern_core.errors import leaves
 from pattern_server.cli.client import connection, running_server
-from pattern_server.cli.tools import FORWARDED
+from pattern_server.cli.tools import FORWARDED, _forward
 from pattern_server.http.toolsets import OTHERS, SERVED
 from pattern_server.http.toolsets.resources import ANSWERS
 from tests.pattern_server.cli.conftest import Pattern, serving
@@ -100,6 +101,27 @@ async def test_the_toolset_of_delta_is_served_for_a_folder(data_dir: Path, tmp_p
             assert getattr(found.content[0], "text", "").endswith("Use tabs.")
         down = [sys.executable, "-m", "pattern_server", "down", "--data-dir", str(data_dir)]
         await trio.run_process(down, capture_stdout=True, capture_stderr=True)
+
+
+async def test_progress_is_reported_whole_and_in_order_before_the_answer(
+    home: Pattern, data_dir: Path, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    async def report(_progress: float, _total: float | None, message: str | None) -> None:
+        await trio.sleep(0.02)  # a client that reads slowly
+        seen.append(str(message))
+
+    params = {"name": "agent_message", "arguments": {"content": "Remember that Ruth lives in Lisbon."}}
+    session = SimpleNamespace(report_progress=report)
+    with serving(data_dir, tmp_path):
+        async with http_of(data_dir) as http:
+            server: Any = SimpleNamespace(http=http, name="home", find_again=lambda: None)
+            request = SimpleNamespace(method="tools/call", params=params, session=session)
+            answer = await _forward(server, "", request, None)
+    assert not answer["isError"]
+    began = ["turn.queued", "turn.started", "step.started 1", "tool.call block_edit"]
+    assert (seen[:4], seen[-1].split()[0]) == (began, "turn.completed")
 
 
 async def silent(stream: trio.SocketStream) -> None:
