@@ -149,7 +149,8 @@ class Record:
             CallRefused: a result is an error now, nothing is stored, and what was recorded stays so.
             PatternError, DatabaseError: as `last` raises; nothing is stored, and what was recorded stays so.
         """
-        await self._other_flush()
+        if self._is_flushing:
+            await self._other_flush()
         while self._recorded or last is not None:
             recorded, self._recorded = self._recorded, []
             batch = recorded if last is None else [*recorded, Recorded(last)]
@@ -176,7 +177,8 @@ class Record:
     async def _other_flush(self) -> None:
         """Wait until no other task flushes."""
         while self._is_flushing:
-            self._flushed = self._flushed or trio.Event()
+            if self._flushed is None:
+                self._flushed = trio.Event()
             await self._flushed.wait()
 
     def _write(self, batch: Sequence[Recorded], now: str, connection: Connection) -> tuple[None, list[Event]]:
