@@ -345,8 +345,8 @@ class Editor:
         """
         here, folder = {"sessionId": session_id}, self._folders.get(session_id, "")
         if tool == READ:
-            part = {name: given[name] for name in ("line", "limit") if name in given}
-            asked = {**here, "path": str(Path(folder, given["path"])), **part}
+            part = {name: value for name, value in given.items() if name in ("line", "limit")}
+            asked = {**here, **part, "path": str(Path(folder, given["path"]))}
             return str((await self._ask_for("fs/read_text_file", asked))["content"])
         if tool == WRITE:
             path = str(Path(folder, given["path"]))

@@ -222,7 +222,7 @@ async def test_a_question_is_put_to_the_person(
 
 CAN = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
 COMMAND = {"command": "make", "args": ["test"]}
-TERMINAL = {
+TERMINAL: dict[str, dict[str, Any] | None] = {
     "terminal/create": {"result": {"terminalId": "t1"}},
     "terminal/wait_for_exit": {"result": {"exitCode": 2, "signal": None}},
     "terminal/output": {"result": {"output": "1 failed", "truncated": False}},
@@ -246,8 +246,12 @@ async def test_the_editor_reads_and_writes_files_and_runs_programs(place: Place,
     async with editing(place) as client:
         await client.ask("initialize", protocolVersion=1, clientCapabilities=CAN)
         session_id = await client.session()
-        files = {"fs/read_text_file": {"result": {"content": "print(1)\n"}}, "fs/write_text_file": {"result": None}}
-        client.answers = {**files, **TERMINAL}
+        content = {"content": "print(1)\n"}
+        client.answers = {
+            "fs/read_text_file": {"result": content},
+            "fs/write_text_file": {"result": None},
+            **TERMINAL,
+        }
         client.permit = lambda params: "always" if "write" in params["toolCall"]["title"] else "once"
         assert (await client.say(session_id, "Repair it."))["result"] == {"stopReason": "end_turn"}
     here = {"sessionId": session_id}
