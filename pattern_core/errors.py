@@ -18,6 +18,7 @@ Errors of storage are `pattern_db.errors`; bugs are whatever Python raises. Only
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -107,3 +108,12 @@ def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
             yield from leaves(error)
         else:
             yield error
+
+
+@contextmanager
+def instead_of(kind: type[Exception], error: PatternError) -> Iterator[None]:
+    """Raise `error` instead of one of this kind, such as an error of storage, within the block."""
+    try:
+        yield
+    except kind:
+        raise error from None

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import trio
 
-from pattern_core.errors import Conflict, NotFound, PatternError
+from pattern_core.errors import Conflict, NotFound, PatternError, instead_of
 from pattern_core.timers import sleep_until
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import iso
@@ -115,10 +115,8 @@ class Outbox:
         """Delete a row: it is not delivered any more."""
         work = UnitOfWork()
         work.store(outbox.discard, row.id)
-        try:
+        with instead_of(RowNotFound, NotFound(f"there is no delivery {row.id!r} any more")):
             await self._storage.commit(work)
-        except RowNotFound:
-            raise NotFound(f"there is no delivery {row.id!r} any more") from None
 
     async def _try(self, row: OutboxRow) -> None:
         try:

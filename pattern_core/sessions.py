@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.errors import Conflict, InvalidInput, NotFound, instead_of
 from pattern_core.turns.admission import NO_OWNER, NO_SESSION, create_session
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
@@ -42,10 +42,8 @@ class Sessions:
         Raises:
             NotFound: its owner has none with this id.
         """
-        try:
+        with instead_of(RowNotFound, NotFound(NO_SESSION.format(session_id))):
             return await self._storage.database.read(sessions.find, owner_id, session_id)
-        except RowNotFound:
-            raise NotFound(NO_SESSION.format(session_id)) from None
 
     async def newest(
         self, owner_id: str, limit: int, *, before: str | None = None, is_archived: bool = False
@@ -61,10 +59,8 @@ class Sessions:
         Raises:
             NotFound: no agent has one with this id.
         """
-        try:
+        with instead_of(RowNotFound, NotFound(NO_SESSION.format(session_id))):
             return await self._storage.database.read(sessions.chat, session_id)
-        except RowNotFound:
-            raise NotFound(NO_SESSION.format(session_id)) from None
 
     async def chats(self, limit: int, offset: int) -> tuple[list[Chat], int]:
         """Return the sessions of all agents, the newest first, without archived ones: at most `limit` after the first
@@ -146,10 +142,8 @@ class Sessions:
         await self.stop(session.id, "session_deleted")
         work = UnitOfWork()
         work.store(sessions.delete, session)
-        try:
+        with instead_of(RowConflict, has_forks):  # forked in this moment
             await self._storage.commit(work)  # as what changes texts is, so that their vectors are deleted
-        except RowConflict:  # forked in this moment
-            raise has_forks from None
 
     async def stop(self, session_id: str, reason: str = "user") -> bool:
         """Cancel the turns of a session; return, once they have ended, whether there were any."""
@@ -166,10 +160,8 @@ class Sessions:
                 sessions.share(connection, parent, session.id, position)
             return sessions.find(connection, owner_id, session.id)
 
-        try:
+        with instead_of(RowConflict, NotFound(NO_OWNER)):  # perhaps deleted in this moment
             return await self._storage.database.write(store)
-        except RowConflict:  # perhaps deleted in this moment
-            raise NotFound(NO_OWNER) from None
 
 
 def _checked(text: str | None, name: str) -> str | None:

@@ -20,7 +20,7 @@ from functools import partial
 
 import trio
 
-from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, Unavailable
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, Unavailable, instead_of
 from pattern_core.events import Event, EventLog
 from pattern_core.outbox import Outbox
 from pattern_core.unit_of_work import Storage, UnitOfWork
@@ -75,10 +75,8 @@ class Webhooks:
         Raises:
             NotFound: there is none.
         """
-        try:
+        with instead_of(RowNotFound, NotFound(f"there is no webhook {id_or_name!r} in this constellation")):
             return await self._storage.database.read(webhooks.find, id_or_name)
-        except RowNotFound:
-            raise NotFound(f"there is no webhook {id_or_name!r} in this constellation") from None
 
     async def create(self, *, name: str, url: str, secret: str, events: Sequence[str] = DEFAULT_EVENTS) -> WebhookRow:
         """Create a webhook; it is sent events from now on.

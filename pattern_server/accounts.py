@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 
 import trio
 
-from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, PermissionDenied
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, PermissionDenied, instead_of
 from pattern_core.ids import Ids, new_secret, now_text
 from pattern_core.runtime import Runtime
 from pattern_db.columns import iso
@@ -424,10 +424,8 @@ class Accounts:
             InvalidInput: the name is invalid.
             Conflict: its owner has another one of that name.
         """
-        try:
+        with instead_of(RowConflict, Conflict(f"a constellation named {name!r} already exists; choose another name")):
             await self.database.write(constellations.rename, constellation_id, check_name(name, "a constellation"))
-        except RowConflict:
-            raise Conflict(f"a constellation named {name!r} already exists; choose another name") from None
 
     async def unregister(self, constellation_id: str) -> None:
         """Remove a constellation from the registry; its files stay."""

@@ -24,7 +24,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unavailable
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied, Unavailable, instead_of
 from pattern_core.ids import Ids, new_secret, now_text
 from pattern_core.runtime import Runtime
 from pattern_core.web.download import Downloader
@@ -195,10 +195,8 @@ class Identities:
             provider_id=await self._identify(name, proof),
             created_at=now_text(self._clock),
         )
-        try:
+        with instead_of(RowConflict, Conflict("this identity is linked already; unlink it first")):
             await self._database.write(identities.create, row)
-        except RowConflict:
-            raise Conflict("this identity is linked already; unlink it first") from None
         return row
 
     async def linked_of(self, caller: Principal) -> list[Identity]:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 import trio
 
-from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable
+from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable, instead_of
 from pattern_core.files import disk
 from pattern_core.files.disk import FILE_BYTES_MAX, DiskEntry, Skipped, UnreadableFile, Walk, check_name, too_long
 from pattern_core.files.passages import Prepared, hash_of, prepare, store, unread
@@ -113,10 +113,8 @@ class Folders:
             embedding_model=embedding_model,
             created_at=self._storage.now(),
         )
-        try:
+        with instead_of(RowConflict, _taken(row.name)):
             await self._database.write(_create, row)
-        except RowConflict:
-            raise _taken(row.name) from None
         return row
 
     async def get(self, id_or_name: str) -> FolderRow:
@@ -139,10 +137,8 @@ class Folders:
             "name": row.name if name is None else _checked_name(name),
             "description": row.description if description is None else _checked_description(description),
         }
-        try:
+        with instead_of(RowConflict, _taken(name or row.name)):
             await self._database.write(folders.change, row.id, changes)
-        except RowConflict:
-            raise _taken(name or row.name) from None
         return await self.get(row.id)
 
     async def delete(self, id_or_name: str) -> None:
@@ -219,10 +215,8 @@ class Folders:
             NotFound: it was not attached.
         """
         row = await self.get(id_or_name)
-        try:
+        with instead_of(RowNotFound, NotFound(f"the folder {row.name} is not attached to this agent")):
             await self._database.write(folders.detach, row.id, agent_id)
-        except RowNotFound:
-            raise NotFound(f"the folder {row.name} is not attached to this agent") from None
 
     async def attachments(self, id_or_name: str) -> Sequence[FolderAttachment]:
         """Return the attachments of a folder."""
@@ -231,10 +225,8 @@ class Folders:
 
     async def _file(self, id_or_name: str, name: str) -> tuple[FolderRow, FileRow]:
         folder = await self.get(id_or_name)
-        try:
+        with instead_of(RowNotFound, NotFound(f"there is no file {name!r} in the folder {folder.name}")):
             return folder, await self._database.read(files.find, folder.id, check_name(name))
-        except RowNotFound:
-            raise NotFound(f"there is no file {name!r} in the folder {folder.name}") from None
 
     async def run(self) -> None:
         """Scan attached directories until cancelled: every `interval_s`, and when one is attached."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
+from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, instead_of
 from pattern_core.ids import now_text
 from pattern_core.memory.block import Attribution, BlockRow, is_agent
 from pattern_core.memory.opened import OpenBlocks, resolve
@@ -100,10 +100,8 @@ class Sharing:
 
 def _both(connection: Connection, agent_id: str, label: str, target: str) -> tuple[BlockRow, AgentRow]:
     block = resolve(connection, agent_id, label)
-    try:
+    with instead_of(RowNotFound, NotFound(f"there is no agent {target!r} in this constellation")):
         return block, agents.find(connection, target)
-    except RowNotFound:
-        raise NotFound(f"there is no agent {target!r} in this constellation") from None
 
 
 def _check(block: BlockRow, agent: AgentRow, permission: Permission, by: Attribution) -> None:

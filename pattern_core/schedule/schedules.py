@@ -16,7 +16,7 @@ import trio
 
 from pattern_core.agents import Agent, Roster
 from pattern_core.approvals import Approval, ApprovalAnswer, ApprovalQuestion, Approvals
-from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, instead_of
 from pattern_core.events import Draft, Event, append
 from pattern_core.groups.group import Group, Groups
 from pattern_core.groups.runs import Accept
@@ -78,10 +78,8 @@ class Schedules:
         Raises:
             NotFound: there is none.
         """
-        try:
+        with instead_of(RowNotFound, NotFound(f"there is no schedule {id_or_name!r} in this constellation")):
             return await self._storage.database.read(schedules.find, id_or_name)
-        except RowNotFound:
-            raise NotFound(f"there is no schedule {id_or_name!r} in this constellation") from None
 
     async def all(self) -> list[Timed]:
         """Return all schedules by name, each with the time at which it is due next."""

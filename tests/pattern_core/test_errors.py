@@ -2,8 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from pattern_core import errors
-from pattern_core.errors import PatternError
+from pattern_core.errors import InvalidInput, NotFound, PatternError, instead_of
+from pattern_db.errors import RowConflict, RowNotFound
 
 
 def tree(root: type[PatternError]) -> Iterator[type[PatternError]]:
@@ -30,3 +33,11 @@ def test_the_tree_in_the_docstring_names_every_class() -> None:
 def test_the_leaves_of_groups_within_groups() -> None:
     first, second = ValueError("a"), KeyError("b")
     assert list(errors.leaves(ExceptionGroup("", [ExceptionGroup("", [first]), second]))) == [first, second]
+
+
+def test_an_error_of_storage_becomes_ours_and_another_kind_stays() -> None:
+    with pytest.raises(NotFound, match="gone") as caught, instead_of(RowNotFound, NotFound("gone")):
+        raise RowNotFound("there is no row 3")
+    assert caught.value.__suppress_context__
+    with pytest.raises(RowConflict), instead_of(RowNotFound, InvalidInput("not this one")):
+        raise RowConflict("in use")
