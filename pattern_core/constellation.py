@@ -46,9 +46,8 @@ from pattern_core.overview import Overview
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
 from pattern_core.runtime import Runtime
-from pattern_core.schedule.reminders import Reminders
 from pattern_core.schedule.schedules import Schedules
-from pattern_core.schedule.task_starts import TaskStarts
+from pattern_core.schedule.starts import Reminders, TaskStarts
 from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.sessions import Sessions
 from pattern_core.shared_state import SharedState
@@ -246,7 +245,7 @@ class Constellation:
         self.tasks = Tasks(storage, self.timers)
         self.timers.on_due(tasks.TIMER, TaskStarts(storage, self.roster, self._accepting).start)
         self.calendar = Calendar(storage, self.timers)
-        reminders = Reminders(storage, self.roster, self.calendar, self._accepting)
+        reminders = Reminders(storage, self.roster, self._accepting, self.calendar)
         self.timers.on_due(calendars.TIMER, reminders.fire)
 
     def _stop_all(self) -> None:

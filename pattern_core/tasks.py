@@ -1,4 +1,4 @@
-"""Tasks: created, changed and finished by people and agents; what is due starts its agent (`schedule/task_starts.py`).
+"""Tasks: created, changed and finished by people and agents; what is due starts its agent (`schedule/starts.py`).
 
 A change is checked and stored in one transaction, an agent's in that of its tool call, so no order of writers puts a
 task below itself.

@@ -51,6 +51,8 @@ Accepting: TypeAlias = Callable[[Agent | Group, IncomingMessage], tuple[str, Acc
 """Returns the id of a message's turn, what accepts it within a transaction, and what wakes its target after that.
 Raises a `PatternError` if the target cannot be sent it.
 """
+Note: TypeAlias = Callable[[Connection, str, PatternError | None], list[Event]]
+"""Stores what follows from a message that was sent: its turn's id, and the error if the target cannot have it."""
 
 _TIMINGS = ("cron", "every", "at", "rrule")
 
@@ -361,7 +363,7 @@ def send(
     sender: str,
     source: str,
     about: Mapping[str, object],
-    note: Callable[[Connection, str, PatternError | None], list[Event]],
+    note: Note,
 ) -> str:
     """Have a message that no one wrote accepted with `work`; return the id of its turn.
 

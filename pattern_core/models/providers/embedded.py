@@ -89,7 +89,7 @@ _DONE = re.compile(
     r"(?P<what>.*\w.*)|" + _ASKING + r"mark\s+(?P<marked>.*\w.*)\s+(?:as )?(?:done|finished|completed)\W*",
     _FLAGS,
 )
-_STARTED = re.compile(r"It is time for your task: (?P<title>[^\n]+)")  # as `schedule.task_starts` writes it
+_STARTED = re.compile(r"It is time for your task: (?P<title>[^\n]+)")  # as `schedule.starts` writes it
 _NOW = re.compile(r"\(It is (\d{4}-\d\d-\d\d \d\d:\d\d) UTC")  # as `prompts.build` writes it
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _WHEN = re.compile(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pattern_core.budgets.usage import UsageQuestion
 from pattern_core.limits import Limits
-from pattern_core.schedule.task_starts import message_of
+from pattern_core.schedule.starts import task_message
 from pattern_core.tasks import Task
 from pattern_core.testing import StoppedClock
 from pattern_db.columns import iso
@@ -48,7 +48,7 @@ async def test_a_task_starts_its_agent_once_at_its_time() -> None:
         await here.pass_time(HOUR_S - 1)
         assert await turns_of(here.running.database) == 0
         await here.pass_time(1)
-        assert await said(here.running.database) == [message_of(task)]
+        assert await said(here.running.database) == [task_message(task)]
         [turn] = await here.running.database.read(rows, "SELECT id FROM turn")
         assert (await here.running.constellation.turn(str(turn[0]))).trust is TrustLevel.SOURCE
         _, [line] = await here.running.constellation.budgets.report(UsageQuestion(by=Grouping.CAUSE))
@@ -138,8 +138,8 @@ async def test_a_kill_after_any_commit_starts_the_agent_once() -> None:
 
 def test_the_message_says_what_the_agent_needs() -> None:
     task = Task("task_1", "Pay", created_at=AT, updated_at=AT)
-    assert message_of(task) == "It is time for your task: Pay\n(medium priority; its id is task_1)"
+    assert task_message(task) == "It is time for your task: Pay\n(medium priority; its id is task_1)"
     more = replace(task, priority=Priority.HIGH, due_at=LATER, description="By bank.", notes="Twice.")
-    assert message_of(more).splitlines()[1:] == [
+    assert task_message(more).splitlines()[1:] == [
         f"(high priority, due {LATER}; its id is task_1)", "", "By bank.", "", "Twice.",
     ]  # fmt: skip

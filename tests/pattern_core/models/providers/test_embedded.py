@@ -29,7 +29,7 @@ from pattern_core.models.providers.embedded import (
     timed,
 )
 from pattern_core.models.providers.settings import ProviderSettings
-from pattern_core.schedule.task_starts import message_of
+from pattern_core.schedule.starts import task_message
 from pattern_core.tools.builtin.block_edit import block_edit
 from pattern_core.tools.builtin.recall import recall
 from pattern_core.tools.builtin.search import search
@@ -298,7 +298,7 @@ async def test_a_reminder_comes_at_its_time_and_says_how_to_end_it() -> None:
             assert "I do not understand what or when" in await life.say(f"remind me to sleep {late}")
         await life.say("remind me in 5 minutes to stretch")
         (task,) = await life.one.constellation.tasks.page(2, owners=[life.agent_id])
-        said = await life.say(message_of(task))
+        said = await life.say(task_message(task))
         assert said == "It is time: Stretch. When it is done, tell me: done with Stretch"
         assert await life.say("done with Stretch") == "Done: Stretch. One thing less to think of."
 
