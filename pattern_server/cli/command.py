@@ -163,7 +163,7 @@ def connected(
                 raise
 
         host = None if hosts is None or http is not None else partial(hosts, config, output)
-        return trio.run(_with_api, config, creates, http, call, host, output)
+        return trio.run(with_api, config, creates, http, call, host, output)
 
     return command
 
@@ -229,7 +229,7 @@ def unwrapped() -> Iterator[None]:
         raise
 
 
-async def _with_api(
+async def with_api(
     config: Config,
     creates: bool,
     server: httpx2.AsyncClient | None,
@@ -237,6 +237,7 @@ async def _with_api(
     host: Callable[[], Awaitable[bool]] | None,
     output: Output,
 ) -> ExitCode:
+    """Call with the API of `server`, or of the data directory, where `host` may start one."""
     with unwrapped():
         is_empty = host is not None and await host()
         async with open_api(config, creates=creates, server=server) as api:

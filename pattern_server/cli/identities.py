@@ -1,12 +1,16 @@
-"""`pattern identity …`: what else a user can sign in with; and the browser's part of signing in.
+"""`pattern login`, `logout` and `identity …`: act for a user, here or on another machine, with a password or with an
+identity at another provider.
 
-The provider redirects the browser to this machine, where a listener waits for the one redirection that has the state of
-this sign-in (RFC 8252, section 7.3).
+A sign-in is used once, to create an API token: commands that run at the same time could not share a refresh token,
+which works once. The token ends with the sign-in, after 30 days. A provider redirects the browser to this machine,
+where a listener waits for the one redirection that has the state of this sign-in (RFC 8252, section 7.3).
 """
 
 from __future__ import annotations
 
+import platform
 import webbrowser
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from urllib.parse import parse_qsl, urlsplit
@@ -15,15 +19,91 @@ import click
 import trio
 
 from pattern_core.errors import NotFound, PermissionDenied, Unavailable
-from pattern_server.cli.client import Api, Json
-from pattern_server.cli.command import PlainGroup, connected
+from pattern_server.cli.client import Api, Json, ServerFailed, address_of, client_for, keep_login, logins
+from pattern_server.cli.command import PlainGroup, connected, local, server_option, with_api
 from pattern_server.cli.names import Named
 from pattern_server.cli.output import Output
+from pattern_server.config import Config
 
+UNAUTHORIZED = 401
 COLUMNS = ("id", "provider", "who=provider_id", "since=created_at")
 HEAD_BYTES_MAX = 16_384
 HEAD_TIMEOUT_S = 10.0
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nYou can close this page now.\n"
+
+
+@click.command(epilog="Example: pattern login ann --server https://pattern.example.org")
+@click.argument("name", required=False)
+@click.option(
+    "--provider",
+    metavar="PROVIDER",
+    help="Sign in there, in a browser on this machine or with an app password; needs no NAME.",
+)
+@server_option
+@local
+def login(config: Config, output: Output, name: str | None, provider: str | None, server: str | None) -> None:
+    """Sign in as the user NAME with a password, typed or piped in; or with an identity at another provider, which you
+    have linked (`pattern identity link`).
+
+    For 30 days, commands for this server (or, without --server, for this data directory) act for this user. Without a
+    sign-in, commands on the server's own machine act for an administrator.
+    """
+    if (name is None) == (provider is None):
+        raise click.UsageError("Name either the user, or --provider.")
+    place = _place(config, server)
+    password = output.ask_secret("Password") if provider is None else ""
+
+    async def call(api: Api) -> None:
+        del api.http.headers["Authorization"]
+        if provider is None:
+            pair = await api.call("POST", "auth", "login", body={"username": name, "password": password})
+        else:
+            route, proof = await prove(api, output, provider)
+            pair = await api.call("POST", "auth", provider, route, body=proof)
+        api.http.headers["Authorization"] = f"Bearer {pair['access_token']}"
+        me = await api.get("me")
+        note = f"pattern login on {platform.node()}"[:100]
+        made = await api.call("POST", "tokens", body={"name": note, "scopes": me["scopes"]})
+        await api.call("POST", "auth", "logout")
+        keep_login(place, made["token"])
+        shown = {"username": me["username"], "place": place, "expires_at": made["expires_at"]}
+        output.result(shown, f"Signed in to {place} as {me['username']}.")
+
+    _call(config, output, server, "", call)
+
+
+@click.command(epilog="Example: pattern logout --server https://pattern.example.org")
+@server_option
+@local
+def logout(config: Config, output: Output, server: str | None) -> None:
+    """Sign out: the token of `pattern login` is revoked and forgotten."""
+    place = _place(config, server)
+    if (token := logins().get(place)) is None:
+        raise NotFound(f"No one is signed in to {place} here.")
+
+    async def call(api: Api) -> None:
+        try:
+            await api.call("POST", "auth", "logout")
+        except ServerFailed as error:
+            if error.status != UNAUTHORIZED:  # revoked or expired already
+                raise
+        keep_login(place, None)
+        output.result({"place": place}, f"Signed out of {place}.")
+
+    _call(config, output, server, token, call)
+
+
+def _place(config: Config, server: str | None) -> str:
+    return str(config.data_dir) if server is None else address_of(server)
+
+
+def _call(
+    config: Config, output: Output, server: str | None, token: str, call: Callable[[Api], Awaitable[None]]
+) -> None:
+    """Call with the API of the server, or of the data directory."""
+    http = None if server is None else client_for(address_of(server), token)
+    trio.run(with_api, config, False, http, call, None, output)
+
 
 identity = PlainGroup("identity", help="Identities at other providers that you can sign in with.")
 
