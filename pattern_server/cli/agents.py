@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from pattern_core.budgets.budget import dollars
 from pattern_db.enums import AgentStatus
 from pattern_server.cli.client import Json, json_or_words
-from pattern_server.cli.command import Home, PlainGroup, json_of, yes_option
+from pattern_server.cli.command import Home, PlainGroup, json_of, options, yes_option
 from pattern_server.cli.names import AGENT
 from pattern_server.cli.output import Output
 from pattern_server.cli.tools import PROFILES, in_profile
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = ("name", "status?", "provider=model_provider?", "model=model_name?", "description?", "id?")
 CONFIG_HELP = (
@@ -36,23 +34,20 @@ RULES_HELP = "Its tool rules: a JSON list, or a file with one; '[]' for none. Se
 agent = PlainGroup("agent", help="Agents, each with instructions, a model, tools and memory.")
 
 
-def fields(function: F) -> F:
-    """Add the options that describe an agent, for `create` and `edit`."""
-    for option in (
-        click.option("--force", is_flag=True, help="Accept a provider that is not configured yet."),
-        click.option("--rules", "tool_rules", metavar="FILE|JSON", help=RULES_HELP),
-        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
-        click.option("--tool", "enabled_tools", multiple=True, metavar="NAME", help=TOOL_HELP),
-        click.option("--drop-tool", "dropped", multiple=True, metavar="NAME", help="Remove a tool; repeatable."),
-        click.option("--add-tool", "added", multiple=True, metavar="NAME", help="Add a tool; repeatable."),
-        click.option("--instructions-file", type=INSTRUCTIONS_FILE, help="A file with its instructions."),
-        click.option("--instructions", "system_prompt", metavar="TEXT", help="Its instructions (the system prompt)."),
-        click.option("--model", "model_name", metavar="NAME", help="The model's name at its provider."),
-        click.option("--provider", "model_provider", metavar="NAME", help=PROVIDER_HELP),
-        click.option("--description", metavar="TEXT", help="Its purpose, in a sentence."),
-    ):
-        function = option(function)
-    return function
+# What describes an agent, for `create` and `edit`.
+fields = options(
+    click.option("--description", metavar="TEXT", help="Its purpose, in a sentence."),
+    click.option("--provider", "model_provider", metavar="NAME", help=PROVIDER_HELP),
+    click.option("--model", "model_name", metavar="NAME", help="The model's name at its provider."),
+    click.option("--instructions", "system_prompt", metavar="TEXT", help="Its instructions (the system prompt)."),
+    click.option("--instructions-file", type=INSTRUCTIONS_FILE, help="A file with its instructions."),
+    click.option("--add-tool", "added", multiple=True, metavar="NAME", help="Add a tool; repeatable."),
+    click.option("--drop-tool", "dropped", multiple=True, metavar="NAME", help="Remove a tool; repeatable."),
+    click.option("--tool", "enabled_tools", multiple=True, metavar="NAME", help=TOOL_HELP),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=CONFIG_HELP),
+    click.option("--rules", "tool_rules", metavar="FILE|JSON", help=RULES_HELP),
+    click.option("--force", is_flag=True, help="Accept a provider that is not configured yet."),
+)
 
 
 def block_of(text: str) -> Json:

@@ -7,9 +7,9 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import click
 import httpx2
@@ -27,6 +27,8 @@ from pattern_server.config import Config, load
 ExitCode: TypeAlias = int | None
 # Starts a server if a command needs one; returns whether the data directory is empty.
 Hosts: TypeAlias = Callable[[Config, Output], Awaitable[bool]]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 ABSENT = 404
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
@@ -62,6 +64,11 @@ agent_option = click.option(
     "-a", "--agent", metavar="NAME", type=ONLY_AGENT, help="The agent.  [default: the only one]"
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def options(*given: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds options, in this order."""
+    return lambda function: reduce(lambda made, option: option(made), reversed(given), function)
 
 
 class Duration(click.ParamType[float]):

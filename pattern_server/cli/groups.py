@@ -7,21 +7,22 @@ from typing import Any
 import click
 
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, json_of, yes_option
+from pattern_server.cli.command import Home, PlainGroup, json_of, options, yes_option
 from pattern_server.cli.names import GROUP
 from pattern_server.cli.output import Output
 
 COLUMNS = ("name", "pattern=pattern_type", "members", "description", "id")
 
-members_option = click.option(
-    "--members",
-    metavar="A,B …",
-    help="The members in order: names, each with a role if it has one, such as ada:supervisor.",
+# What `create` and `edit` share.
+fields = options(
+    click.option(
+        "--members",
+        metavar="A,B …",
+        help="The members in order: names, each with a role if it has one, such as ada:supervisor.",
+    ),
+    click.option("--pattern-config", metavar="JSON", help="Settings of the pattern: JSON, or a file with it."),
+    click.option("--description", help="What the group is for."),
 )
-pattern_config_option = click.option(
-    "--pattern-config", metavar="JSON", help="Settings of the pattern: JSON, or a file with it."
-)
-described = click.option("--description", help="What the group is for.")
 
 group = PlainGroup("group", help="Groups of agents that work together on each message.")
 
@@ -46,9 +47,7 @@ def _row(found: Json) -> Json:
 @click.option(
     "--pattern", "pattern_type", default="round_robin", show_default=True, help="How the members work together."
 )
-@members_option
-@pattern_config_option
-@described
+@fields
 async def create(home: Home, output: Output, **given: Any) -> None:
     """Create the group NAME of agents that exist."""
     made = await home.call("POST", "groups", body=_body({**given, "members": given["members"] or ""}))
@@ -85,9 +84,7 @@ async def show(home: Home, output: Output, name: str) -> None:
 @click.argument("name", type=GROUP)
 @click.option("--name", "new_name", metavar="NEW_NAME", help="Another name.")
 @click.option("--pattern", "pattern_type", help="How the members work together.")
-@members_option
-@pattern_config_option
-@described
+@fields
 async def edit(home: Home, output: Output, name: str, new_name: str | None, **given: Any) -> None:
     """Change the group NAME; --members replaces all. A running turn keeps what it started with."""
     body = _body({"name": new_name, **given})

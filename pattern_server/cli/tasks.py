@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from pattern_db.enums import Priority, TaskStatus
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import Home, PlainGroup, yes_option
+from pattern_server.cli.command import Home, PlainGroup, options, yes_option
 from pattern_server.cli.names import AGENT, TASK, WORKSPACE
 from pattern_server.cli.output import Output
 
@@ -20,7 +20,8 @@ PRIORITIES, STATUSES = [*map(str, Priority)], [*map(str, TaskStatus)]  # click w
 
 task = PlainGroup("task", help="Tasks of agents and of the whole constellation.")
 
-_OPTIONS = (
+# What `add` and `edit` share.
+fields = options(
     click.option(
         "-a", "--agent", metavar="NAME", type=AGENT, help="The agent that is to do it.  [default: the parent's]"
     ),
@@ -35,13 +36,6 @@ _OPTIONS = (
     click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="The project that it belongs to."),
     click.option("--estimate", "estimated_minutes", metavar="MINUTES", type=int, help="How long it should take."),
 )
-
-
-def fields(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that `add` and `edit` share."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 def body_of(given: Json) -> Json:
