@@ -24,7 +24,7 @@ from pattern_core.budgets.budget import TurnBudget
 from pattern_core.models.model import ReasoningEffort
 from pattern_core.models.routing import RoutingSettings, SplitName
 from pattern_core.rules.detectors import DetectorSettings, switched_off
-from pattern_core.validation import names_in, read, without_null
+from pattern_core.validation import must, names_in, read, without_null
 from pattern_db.columns import Json
 
 MessagePolicy = Literal["enqueue", "reject", "interrupt", "rollback", "steer"]
@@ -54,12 +54,6 @@ def _known_only(known: Collection[str], given: Mapping[str, T]) -> Mapping[str, 
     if unknown := [name for name in given if name not in known]:
         raise ValueError(f"{unknown[0]} is not known (known are: {', '.join(known)})")
     return given
-
-
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("the text is empty")
-    return text
 
 
 Percent: TypeAlias = Annotated[int, Field(ge=0, le=100)]
@@ -113,7 +107,7 @@ class CompactionSettings:
     min_keep_recent: MessageCount = 10  # `time_decay`: newest messages that stay in any case
     summarization_model: SplitName | None = None  # `provider/model` that writes summaries; default: the agent's own
     # instructions for summaries; default: built in
-    summarization_prompt: Annotated[str, Field(max_length=20_000), AfterValidator(_not_blank)] | None = None
+    summarization_prompt: Annotated[str, Field(max_length=20_000), must(str.strip, "the text is empty")] | None = None
     # `sliding_window`: oldest part of the tokens that is summarised
     percentage: Annotated[float, Field(ge=0.1, le=0.9)] = 0.3
     threshold: Annotated[float, Field(ge=0.5, le=1.0)] = 0.9  # used part of the room at which compaction begins

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from pattern_core.errors import InvalidInput
 from pattern_db import columns
@@ -90,6 +90,17 @@ def names_in(shape: Any) -> Known:  # Any: a type
         return [one.name for one in fields(found)] if is_dataclass(found) else []
 
     return known
+
+
+def must(holds: Callable[[Any], object], otherwise: str) -> AfterValidator:
+    """Return a validator of values that have a property, or are None; `otherwise` is the error."""
+
+    def checked(value: Any) -> Any:
+        if value is not None and not holds(value):
+            raise ValueError(otherwise)
+        return value
+
+    return AfterValidator(checked)
 
 
 def without_null(value: object) -> object:

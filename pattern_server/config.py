@@ -33,6 +33,7 @@ from pattern_core.limits import Limits
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import Secret
 from pattern_core.shell.policy import ShellSection
+from pattern_core.validation import must
 from pattern_core.web.policy import WebhookSettings
 from pattern_db import files as durable
 from pattern_db.errors import translated
@@ -69,12 +70,10 @@ class ConfigError(PatternError):
     remedy = "Correct the setting that the message names; the page Configuration lists all of them."
 
 
-def _check_token(token: Secret) -> Secret:
-    if len(token.get_secret_value()) < BOOTSTRAP_TOKEN_CHARS_MIN:
-        raise ValueError(f"must have at least {BOOTSTRAP_TOKEN_CHARS_MIN} characters")
-    return token
-
-
+_LONG = must(
+    lambda token: len(token.get_secret_value()) >= BOOTSTRAP_TOKEN_CHARS_MIN,
+    f"must have at least {BOOTSTRAP_TOKEN_CHARS_MIN} characters",
+)
 _OF_COMMANDS = ("PATTERN_SERVER", "PATTERN_TOKEN", "PATTERN_CONSTELLATION")  # variables that are not settings
 
 
@@ -83,10 +82,7 @@ def user_data_dir() -> Path:
 
     Source: XDG Base Directory Specification, which ignores relative paths; macOS has a folder of its own.
     """
-    given = Path(os.environ.get("XDG_DATA_HOME", ""))
-    if not given.is_absolute():
-        given = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".local/share")
-    return given / "pattern"
+    return _user_dir("XDG_DATA_HOME", ".local/share")
 
 
 def user_state_dir() -> Path:
@@ -94,9 +90,13 @@ def user_state_dir() -> Path:
 
     Source: as `user_data_dir`.
     """
-    given = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return _user_dir("XDG_STATE_HOME", ".local/state")
+
+
+def _user_dir(variable: str, usual: str) -> Path:
+    given = Path(os.environ.get(variable, ""))
     if not given.is_absolute():
-        given = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".local/state")
+        given = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else usual)
     return given / "pattern"
 
 
@@ -168,9 +168,7 @@ class Config(BaseSettings):
     http: HttpConfig = Field(default_factory=HttpConfig)
     passwords: PasswordsConfig = Field(default_factory=PasswordsConfig)
     sign_in: SignInsConfig = Field(default_factory=dict)
-    bootstrap_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
-        default=None, description="the first admin token"
-    )
+    bootstrap_token: Annotated[Secret, _LONG] | None = Field(default=None, description="the first admin token")
     body_bytes_max: Annotated[int, Field(ge=1024)] = Field(default=2 * 1024 * 1024, description="longest request body")
     files_roots: WholePaths = Field(
         default=(), description="directories from which users with the scope write can create local folders"

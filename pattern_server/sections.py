@@ -20,6 +20,7 @@ from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import OpenAIFormat, Secret
 from pattern_core.models.throttle import ClientLimits
 from pattern_core.shell.policy import ShellSection
+from pattern_core.validation import must
 from pattern_core.web.policy import WebhookSettings, WebSettings
 
 DESCRIPTORS_WANTED = 65_536
@@ -27,10 +28,12 @@ _LOOPBACK = r"http://(127\.0\.0\.1|\[::1\]|localhost)"
 DISK_BYTES_EASY = 1024 * 1024 * 1024  # with less free space, there is a warning
 
 
-def _check_whole(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    if not all(path.is_absolute() for path in paths):
-        raise ValueError("each directory needs an absolute path, such as /srv/work")
-    return paths
+def _are_whole(paths: tuple[Path, ...]) -> bool:
+    return all(path.is_absolute() for path in paths)
+
+
+def _is_address(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
 
 
 def _check_origin(origin: str) -> str:
@@ -49,16 +52,11 @@ def _check_kind(kind: str) -> str:
 
 
 def _check_engine(web: WebSettings) -> WebSettings:
-    if web.search.kind == "searxng" and not (web.search.base_url or "").startswith(("http://", "https://")):
+    if web.search.kind == "searxng" and not _is_address(web.search.base_url or ""):
         raise ValueError("search of kind searxng needs base_url, such as http://127.0.0.1:8888")
     if web.search.kind == "brave" and not web.search.api_key:
         raise ValueError("search of kind brave needs api_key, or api_key_env that names a variable which is set")
     return web
-
-
-def _check_shell(shell: ShellSection) -> ShellSection:
-    _check_whole((*shell.roots, *shell.readable))
-    return shell
 
 
 def _check_secrets(webhooks: WebhookSettings) -> WebhookSettings:
@@ -68,9 +66,10 @@ def _check_secrets(webhooks: WebhookSettings) -> WebhookSettings:
     return webhooks
 
 
-WholePaths = Annotated[tuple[Path, ...], AfterValidator(_check_whole)]
+_WHOLE = "each directory needs an absolute path, such as /srv/work"
+WholePaths = Annotated[tuple[Path, ...], must(_are_whole, _WHOLE)]
 WebhooksConfig = Annotated[WebhookSettings, AfterValidator(_check_secrets)]
-ShellConfig = Annotated[ShellSection, AfterValidator(_check_shell)]
+ShellConfig = Annotated[ShellSection, must(lambda shell: _are_whole((*shell.roots, *shell.readable)), _WHOLE)]
 WebConfig = Annotated[WebSettings, AfterValidator(_check_engine)]
 
 
@@ -297,7 +296,7 @@ class McpConfig(McpSection):
 def _check_mcp(section: McpConfig) -> McpConfig:
     if (section.command is None) == (section.url is None):
         raise ValueError("needs either command or url")
-    if section.url is not None and not section.url.startswith(("http://", "https://")):
+    if section.url is not None and not _is_address(section.url):
         raise ValueError("url must begin with http:// or https://")
     foreign = ("args", "env", "env_from", "cwd") if section.url else ("headers", "headers_env", "token_env")
     given = [name for name in foreign if getattr(section, name) != getattr(McpConfig(), name)]
@@ -327,17 +326,12 @@ McpServersConfig = Annotated[
 ]
 
 
-def _check_folder(folder: Path | None) -> Path | None:
-    if folder is not None and not folder.is_absolute():
-        raise ValueError("needs an absolute path, such as /srv/backups")
-    return folder
-
-
 class BackupConfig(_Section):
     """Scheduled backups of all constellations, and of users and tokens, `[backup]`: only of what has changed."""
 
     enabled: bool = True  # whether they are made
-    folder: Annotated[Path | None, AfterValidator(_check_folder)] = None  # default: `backups` in the data directory
+    # default: `backups` in the data directory
+    folder: Annotated[Path | None, must(Path.is_absolute, "needs an absolute path, such as /srv/backups")] = None
     every_hours: Annotated[float, Field(ge=0.1, le=10_000)] = 24.0  # hours between two rounds
     daily: Annotated[int, Field(ge=0)] = 7  # last days of which the newest copy is kept
     weekly: Annotated[int, Field(ge=0)] = 4  # the same for weeks
@@ -346,10 +340,7 @@ class BackupConfig(_Section):
     command: tuple[str, ...] = ()
 
 
-def _check_endpoint(endpoint: str | None) -> str | None:
-    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
-        raise ValueError("needs an address, such as http://127.0.0.1:4318/v1/traces")
-    return endpoint
+_TRACED_TO = must(_is_address, "needs an address, such as http://127.0.0.1:4318/v1/traces")
 
 
 class TelemetryConfig(_Section):
@@ -358,7 +349,7 @@ class TelemetryConfig(_Section):
     """
 
     # address of your collector for traces (OTLP over HTTP), such as http://127.0.0.1:4318/v1/traces; without it, none
-    endpoint: Annotated[str | None, AfterValidator(_check_endpoint)] = None
+    endpoint: Annotated[str | None, _TRACED_TO] = None
 
 
 class SupervisorConfig(_Section):

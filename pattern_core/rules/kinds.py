@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from itertools import product
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from pattern_core.errors import InvalidInput
 from pattern_core.models.model import ToolSpec
@@ -40,6 +40,7 @@ from pattern_core.rules.fields import (
     to_number,
 )
 from pattern_core.rules.rule import Missing, Moment, Narrowed, RequestedCall, ToolRule, Verdict, known_as, sentence
+from pattern_core.validation import must
 from pattern_db.enums import TrustLevel
 
 START_ATTEMPTS = 3  # decisions that may pass a first tool over, or fail with it, before it counts as tried
@@ -291,13 +292,9 @@ def _matches(wanted: str, output: object) -> bool:
     return wanted == output
 
 
-def _several(group: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(group)) < 2:
-        raise ValueError("a group names at least two different tools")
-    return group
-
-
-Group: TypeAlias = Annotated[tuple[Pattern, ...], AfterValidator(_several)]
+Group: TypeAlias = Annotated[
+    tuple[Pattern, ...], must(lambda group: len(set(group)) > 1, "a group names at least two different tools")
+]
 
 
 class ExclusiveGroups(ToolRule):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from pattern_core.errors import InvalidInput
-from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, column_time, names_in, read, without_null
+from pattern_core.validation import EXCERPT_CHARS, MISFITS_MAX, column_time, must, names_in, read, without_null
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +89,10 @@ def test_the_names_of_an_object_are_found_at_its_place() -> None:
     assert known(()) == ["first", "rest"]
     assert known(("rest", 3)) == known(("first",)) == ["label", "weight", "mode", "stops"]
     assert known(("first", "label")) == known(("rest",)) == known(("none", "more")) == []
+
+
+def test_a_value_without_a_property_is_refused_and_none_is_no_value() -> None:
+    even = TypeAdapter(Annotated[int | None, must(lambda number: number % 2 == 0, "must be even")])
+    assert [even.validate_python(value) for value in (4, None)] == [4, None]
+    with pytest.raises(ValidationError, match="must be even"):
+        even.validate_python(3)
