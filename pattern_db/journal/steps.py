@@ -5,7 +5,7 @@ A call is planned with the decision (T3), started (T5) and ended (T6); its row i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -69,6 +69,7 @@ class EffectRow(NamedTuple):
 
 
 _PLANNED = Table("effect", EffectRow, columns={"effect_class": "class"})
+plan_calls = _PLANNED.insert
 _EFFECTS = Table("effect", EffectRow, columns={"effect_class": "class", "args": _ARGS})
 
 
@@ -124,11 +125,6 @@ def close(
 def latest(connection: Connection, turn: int) -> StepRow | None:
     """Return the newest attempt of the turn's newest step, if it has any."""
     return _STEPS.first(connection, "WHERE turn = ? ORDER BY no DESC, attempt DESC LIMIT 1", (turn,))
-
-
-def plan_calls(connection: Connection, rows: Sequence[EffectRow]) -> None:
-    """Store the calls of one decision, in the model's order."""
-    _PLANNED.insert(connection, rows)
 
 
 def start_call(connection: Connection, key: Key, *, epoch: int, started_at: str, deadline_at: str) -> None:

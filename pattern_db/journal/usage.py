@@ -159,17 +159,13 @@ def add(connection: Connection, row: UsageRow) -> None:
             `RowConflict` once translated).
     """
     if row.purpose != STEP:
-        row = row._replace(no=_next_no(connection, row))
+        no = connection.execute(
+            "SELECT coalesce(max(no) + 1, 0) FROM usage WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ?",
+            (row.turn, row.step, row.attempt, row.purpose),
+        ).get
+        row = row._replace(no=no)
     _USAGE.insert(connection, [row])
     connection.execute(_ADD_TO_DAY)
-
-
-def _next_no(connection: Connection, row: UsageRow) -> int:
-    no: int = connection.execute(
-        "SELECT coalesce(max(no) + 1, 0) FROM usage WHERE turn = ? AND step = ? AND attempt = ? AND purpose = ?",
-        (row.turn, row.step, row.attempt, row.purpose),
-    ).get
-    return no
 
 
 def of_model_calls(connection: Connection, turn: int) -> list[UsageRow]:

@@ -71,6 +71,7 @@ _MESSAGES = Table(
     json=("parts", "tool_args", "tool_result", "source_metadata"),
     types={"role": Role, "batch_type": BatchType, "is_archived": bool, "trust": TrustLevel},
 )
+append = _MESSAGES.insert
 # Of the agent ?1, in its main conversation or in its session ?2.
 _IN_MAIN_PROMPT = "agent_id = ?1 AND is_archived = 0 AND is_deleted = 0"
 IN_SESSION = (
@@ -84,15 +85,6 @@ _IN_SESSION_PROMPT = (
 
 def _in_prompt(session_id: str | None) -> str:
     return _IN_MAIN_PROMPT if session_id is None else _IN_SESSION_PROMPT
-
-
-def append(connection: Connection, rows: Sequence[MessageRow]) -> None:
-    """Add messages.
-
-    Raises:
-        apsw.ConstraintError: a position is in use or the agent is missing (translated to `RowConflict`).
-    """
-    _MESSAGES.insert(connection, rows)
 
 
 def set_note(connection: Connection, agent_id: str, position: str, note: str) -> None:

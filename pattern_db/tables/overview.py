@@ -62,6 +62,7 @@ _SUMMARIES = Table(
 )
 _PERIODS = Table("constellation_summaries", PeriodRow, json=("key_decisions", "open_threads"))
 _NOTABLE = Table("notable_events", NotableRow, "notable event {}", json=("agents_involved",))
+delete = _NOTABLE.delete
 
 
 def put_summary(connection: Connection, row: AgentSummaryRow) -> None:
@@ -149,15 +150,6 @@ def notable(
 def find(connection: Connection, ref: str) -> AgentSummaryRow | NotableRow | None:
     """Return the notable event with this id, or the summary of the agent with it; None if there is neither."""
     return _NOTABLE.first(connection, "WHERE id = ?", (ref,)) or summary_of(connection, ref)
-
-
-def delete(connection: Connection, event_id: str) -> None:
-    """Delete a notable event.
-
-    Raises:
-        RowNotFound: there is none.
-    """
-    _NOTABLE.delete(connection, event_id)
 
 
 def _forget_oldest(connection: Connection, table: str, kept: int) -> None:
