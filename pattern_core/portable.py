@@ -343,11 +343,12 @@ def _tables(car: CarReader, cells: _Cells) -> Iterator[Rows]:
             if cid in seen:
                 raise ArchiveInvalid("the archive lists the same rows twice")
             seen.add(cid)
+            listed = _list(chunk, "rows")
             if chunk.get("table") != table.get("table"):
                 raise ArchiveInvalid("the archive lists rows of one table under another")
             some = Rows(table=str(table.get("table")), columns=[str(column) for column in columns], rows=())
             rows, size = list[list[Value]](), 0
-            for row in _list(chunk, "rows"):
+            for row in listed:
                 if not isinstance(row, list) or len(row) != len(columns):
                     raise ArchiveInvalid("a row of the archive does not have the columns of its table")
                 rows.append([cells.value(cell) for cell in row])

@@ -348,12 +348,14 @@ def test_a_lying_archive_is_refused_or_harmless(data: st.DataObject) -> None:
         raise ArchiveInvalid("its manifest is right, and so may be its tables")
 
 
-@pytest.mark.parametrize("with_name", [True, False])
-def test_tables_without_links_or_a_name_are_refused(full: Path, tmp_path: Path, with_name: bool) -> None:
+@pytest.mark.parametrize("lie", ["no link", "no name", "no chunk"])
+def test_tables_without_links_or_a_name_are_refused(full: Path, tmp_path: Path, lie: str) -> None:
     tree = tree_of(exported(full, tmp_path)[0].read_bytes())
     table = tree["data_cid"]["/"]["tables"][0]
-    if with_name:
+    if lie == "no link":
         table["chunks"].append({})
+    elif lie == "no chunk":
+        table["chunks"].append({"/": 7})
     else:
         del table["table"], table["chunks"][0]["/"]["table"]
     parts = blocks_of(tree, with_blake3=False)
