@@ -63,7 +63,10 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 )
 @click.option("--plans", type=_DIRECTORY, help="Of KIND codepilot: a directory for the plans.")
 @click.option(
-    "-o", "--output", "target", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file."
+    *("-o", "--output", "target"),
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file; of KIND markdown, the new folder.",
 )
 @click.option("--version", type=click.Choice(["3", "4"]), default="4", help="3: for the original system.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
