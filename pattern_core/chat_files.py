@@ -19,14 +19,13 @@ from hashlib import blake2b
 from typing import Any
 
 from pattern_core.conversation.history import IMPORTED, to_row
-from pattern_core.conversation.imports import free_positions, reserve
+from pattern_core.conversation.imports import TITLE_CHARS_MAX, create_session, free_positions, reserve
 from pattern_core.delta_files import FileImport
 from pattern_core.errors import InvalidInput
 from pattern_core.events import Event, append, ended
 from pattern_core.ids import message_id
 from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult
-from pattern_core.sessions import TITLE_CHARS_MAX, Chat, Session
-from pattern_core.turns.admission import create_session
+from pattern_core.sessions import Chat, Session
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import ERROR, plain
 from pattern_db.columns import Json, canonical, iso, to_json, unix_ms

@@ -32,6 +32,7 @@ Kind = Literal["agent", "group", "constellation"]
 VERSION = 4
 LETTA = letta.VERSION
 CHUNK_BYTES, CHUNK_ROWS = 900_000, 1_000
+READ_AT_ONCE_BYTES = 8 * 1024 * 1024
 TEXT_BYTES_MAX = 32 * 1024  # of a text within its row
 CELL_BYTES_MAX = 64 * 1024 * 1024
 GROWTH_MAX = 20  # how many times larger its rows may be than an archive, which holds equal bytes once …
@@ -332,7 +333,7 @@ class _Cells:
 
 
 def _tables(car: CarReader, cells: _Cells) -> Iterator[Rows]:
-    """Yield the rows of an archive, chunk by chunk."""
+    """Yield the rows of an archive, chunk by chunk; of a chunk with many bytes, some rows at a time."""
     seen: set[Cid] = set()
     data = car.node(car.node(car.root).get("data_cid"))
     for table in _list(data, "tables"):
@@ -342,14 +343,20 @@ def _tables(car: CarReader, cells: _Cells) -> Iterator[Rows]:
             if cid in seen:
                 raise ArchiveInvalid("the archive lists the same rows twice")
             seen.add(cid)
-            rows = []
-            for row in _list(chunk, "rows"):
+            listed = _list(chunk, "rows")
+            if chunk.get("table") != table.get("table"):
+                raise ArchiveInvalid("the archive lists rows of one table under another")
+            some = Rows(table=str(table.get("table")), columns=[str(column) for column in columns], rows=())
+            rows, size = list[list[Value]](), 0
+            for row in listed:
                 if not isinstance(row, list) or len(row) != len(columns):
                     raise ArchiveInvalid("a row of the archive does not have the columns of its table")
                 rows.append([cells.value(cell) for cell in row])
-            if chunk.get("table") != table.get("table"):
-                raise ArchiveInvalid("the archive lists rows of one table under another")
-            yield Rows(table=str(table.get("table")), columns=[str(column) for column in columns], rows=rows)
+                size += sum(len(value) for value in rows[-1] if isinstance(value, str | bytes))
+                if size > READ_AT_ONCE_BYTES:
+                    yield replace(some, rows=rows)
+                    rows, size = [], 0
+            yield replace(some, rows=rows)
 
 
 def _list(node: Node, field: str) -> list[Any]:

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from pattern_core.conversation.imports import NO_OWNER, TITLE_CHARS_MAX, create_session
 from pattern_core.errors import Conflict, InvalidInput, NotFound, instead_of
-from pattern_core.turns.admission import NO_OWNER, NO_SESSION, create_session
+from pattern_core.turns.admission import NO_SESSION
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
 from pattern_db.connection import Connection, Value
@@ -20,8 +21,6 @@ from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.journal import turns
 from pattern_db.tables import messages, sessions
 from pattern_db.tables.sessions import ChatRow, SessionRow
-
-TITLE_CHARS_MAX = 200
 
 Session = SessionRow
 Chat = ChatRow

@@ -10,15 +10,18 @@ import apsw
 from pattern_db import search
 from pattern_db.backup import check_integrity, row_counts
 from pattern_db.connection import Connection, fetch_all, transaction
-from pattern_db.enums import SearchKind
+from pattern_db.enums import SearchKind, TurnStatus
+from pattern_db.journal import turns, usage
 from pattern_db.migrate import Migrations
 from pattern_db.tables import embedding_indexes
 
 _IS_STALE = "turn NOT IN (SELECT key FROM turn WHERE status = 'running')"
-# What no moment of the journal may hold.
+_ENDS = ", ".join(f"'turn.{status}'" for status in TurnStatus if status not in turns.OPEN)
+# What no moment of the journal may hold. Retention deletes events in their order, so the end of a turn last.
 _JOURNAL = {
-    "turns that ended more than once": "SELECT count(*) FROM (SELECT 1 FROM event JOIN turn ON turn.key = event.turn"
-    " WHERE event.name = 'turn.' || turn.status AND turn.ended_at IS NOT NULL GROUP BY event.turn HAVING count(*) > 1)",
+    "turns without exactly one end": "SELECT count(*) FROM turn JOIN (SELECT turn,"
+    f" count(*) FILTER (WHERE name IN ({_ENDS})) AS ends FROM event WHERE turn IS NOT NULL GROUP BY turn)"
+    " ON turn = turn.key WHERE ends <> (ended_at IS NOT NULL)",
     "calls without a result in turns that ended": "SELECT count(*) FROM effect JOIN turn ON turn.key = effect.turn"
     " WHERE turn.ended_at IS NOT NULL AND effect.status IN ('planned', 'awaiting_approval', 'started')",
     "reservations of turns that do not run; `pattern db check --repair` releases them":
@@ -85,6 +88,10 @@ def check(connection: Connection) -> list[str]:
     if {"turn", "effect", "event", "reservation"} <= present:
         counts = ((text, int(connection.execute(sql).get)) for text, sql in _JOURNAL.items())
         problems += [f"the journal has {text}: {count}" for text, count in counts if count]
+    if {"usage_day", "migration_audit"} <= present and (days := usage.wrong_days(connection)):
+        problems.append(
+            f"days with other sums of usage than their calls: {days}; run `pattern db check --repair` to sum them again"
+        )
     return problems
 
 
@@ -92,6 +99,8 @@ def repair(connection: Connection) -> None:
     """Make again what is derived, and release what is reserved for calls of turns that do not run; else as `vacuum`."""
     if fetch_all(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'reservation'"):
         connection.execute(f"DELETE FROM reservation WHERE {_IS_STALE}")
+        with transaction(connection):
+            usage.rebuild_days(connection)
     vacuum(connection)
 
 

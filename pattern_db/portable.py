@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ def tables(connection: Connection, schema: str = "main") -> Iterator[Rows]:
         found = connection.execute(f"SELECT {named} FROM {schema}.{table} ORDER BY {order}")
         first = found.fetchone()
         if first is not None:
-            yield Rows(table=table, columns=columns, rows=_all(first, found))
+            yield Rows(table=table, columns=columns, rows=chain([first], found))
 
 
 def newest_time(connection: Connection) -> str | None:
@@ -218,11 +219,6 @@ def records(
     for row in connection.execute(sql, tuple(equal.values())):
         cells = zip(columns, row, strict=True)
         yield {name: from_json(cell) if name in valid else cell for name, cell in cells}
-
-
-def _all(first: Sequence[Value], rest: Iterable[Sequence[Value]]) -> Iterator[Sequence[Value]]:
-    yield first
-    yield from rest
 
 
 def _columns(connection: Connection, table: str) -> list[str]:

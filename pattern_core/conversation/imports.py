@@ -7,7 +7,7 @@ a millisecond begins in its upper half; the lower half is for running turns.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple
@@ -15,20 +15,26 @@ from typing import NamedTuple
 import trio
 
 from pattern_core.conversation.history import IMPORTED
-from pattern_core.errors import IdempotencyMismatch, InvalidInput
+from pattern_core.errors import IdempotencyMismatch, InvalidInput, NotFound
 from pattern_core.events import Draft, Event, append
-from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, message_id
+from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, message_id, ulid
 from pattern_core.journal import Journal
 from pattern_core.limits import IMPORT_MESSAGES_MAX, KEY_CHARS_MAX, Limits
 from pattern_core.messages import check_text
+from pattern_core.untrusted import plain
 from pattern_db.columns import Json, iso, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import Role
+from pattern_db.errors import RowNotFound
 from pattern_db.tables import messages, sessions
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import ImportRow, MessageRow
+from pattern_db.tables.sessions import SessionRow
 
 DIGEST_BYTES = 16
+SESSIONS_MAX = 100_000  # of one agent or group
+TITLE_CHARS_MAX = 200  # of a session
+NO_OWNER = "a session needs an agent or a group, and a fork its session; name existing ones"
 NAME_CHARS_MAX = 500  # of a session, a workspace, a speaker
 CHECKED_AT_ONCE = 500  # messages between two checkpoints
 _EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
@@ -48,11 +54,21 @@ class PastMessage(NamedTuple):
     workspace: str | None = None
 
 
+class PastSession(NamedTuple):
+    """A conversation from elsewhere, known by its `id` in the program `origin` and by when it began (RFC 3339)."""
+
+    id: str
+    origin: str
+    created_at: str
+    title: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The ids of the messages in the order in which they were sent; `is_replay`: they were already imported."""
+    """The ids of the messages in their order, and how many were `added`; `is_replay`: they were already imported."""
 
     ids: Sequence[str]
+    added: int = 0
     is_replay: bool = False
 
 
@@ -69,9 +85,16 @@ class HistoryImports:
     limits: Limits
 
     async def add(
-        self, agent: str, past: Sequence[PastMessage], *, author: str, idempotency_key: str | None = None
+        self,
+        agent: str,
+        past: Sequence[PastMessage],
+        *,
+        author: str,
+        idempotency_key: str | None = None,
+        session: PastSession | None = None,
     ) -> Imported:
-        """Store the messages in one transaction, in the order of their times; all of them, or none.
+        """Store the messages in one transaction, in the order of their times; all of them, or none. With a `session`,
+        which is created if it is not there, only those that have another `id` in their metadata than its messages.
 
         A running turn does not see them, the agent's next one does. Times in the future are treated as now: the next
         message comes after all imported ones.
@@ -87,29 +110,33 @@ class HistoryImports:
             raise InvalidInput(f"an idempotency key must have 1 to {KEY_CHARS_MAX} characters")
         agent_id = (await self.find_agent(agent)).id
         now_ms = self.journal.clock.now_ms()
+        chat = None if session is None else _session(agent_id, session, now_ms)
+        past = past if chat is None else [one._replace(session_id=chat.id) for one in past]
         moments = await self._checked(past, now_ms)
         order = sorted(range(len(past)), key=moments.__getitem__)
-        times = [min(_unix_ms(moments[index]), now_ms) for index in order]
+        times = [min(_unix_ms(moment), now_ms) for moment in moments]
         digests = None if idempotency_key is None else _digests(agent_id, author, idempotency_key, past)
         ids = self.journal.ids
-        floor = reserve(ids, times)
+        floor = reserve(ids, sorted(times))
 
         def store(connection: Connection) -> tuple[Imported, list[Event]]:
             known = None if digests is None else _replayed(connection, *digests)
             if known is not None:
                 return known, []
             now = iso(now_ms)
-            positions = dict(zip(order, free_positions(connection, agent_id, times, floor), strict=True))
+            said = {} if chat is None else _said(connection, agent_id, chat)
             live = sessions.known(connection, agent_id, {one.session_id for one in past if one.session_id})
-            rows = [
-                _row(agent_id, past[index], moments[index], position, live) for index, position in positions.items()
-            ]
+            there = [said.get(str((one.metadata or {}).get("id"))) for one in past]
+            new = [index for index in order if there[index] is None]
+            free = free_positions(connection, agent_id, [times[index] for index in new], floor)
+            positions = dict(zip(new, free, strict=True))
+            rows = [_row(agent_id, past[at], moments[at], position, live) for at, position in positions.items()]
             messages.append(connection, rows)
-            by_index = [int(positions[index]) for index in range(len(past))]
+            by_index = [int(position or positions[index]) for index, position in enumerate(there)]
             if digests is not None:
                 messages.note_import(connection, ImportRow(*digests, agent_id, now, by_index))
-            draft = Draft("history.imported", {"agent_id": agent_id, "count": len(rows)})
-            return _imported(by_index), append(connection, None, [draft], created_at=now)
+            drafts = [Draft("history.imported", {"agent_id": agent_id, "count": len(rows)})] if rows else []
+            return replace(_imported(by_index), added=len(rows)), append(connection, None, drafts, created_at=now)
 
         imported = await self.journal.commit(store)
         ids.pass_by(max(int(one.removeprefix("msg_")) for one in imported.ids))
@@ -129,6 +156,38 @@ class HistoryImports:
             except InvalidInput as error:
                 raise InvalidInput(f"messages[{index}]: {error.message}", index=index) from None
         return moments
+
+
+def create_session(connection: Connection, owner_id: str, session: SessionRow) -> None:
+    """Create a session of an agent or a group.
+
+    Raises:
+        InvalidInput: there are too many.
+        NotFound: there is no such agent or group.
+    """
+    if sessions.count(connection, owner_id) >= SESSIONS_MAX:
+        raise InvalidInput(f"an agent or group has at most {SESSIONS_MAX} sessions; delete some")
+    try:
+        sessions.create(connection, owner_id, session)
+    except RowNotFound:
+        raise NotFound(NO_OWNER) from None
+
+
+def _session(agent_id: str, past: PastSession, now_ms: int) -> SessionRow:
+    """Return the session that a conversation from elsewhere is here; its id is always the same."""
+    began_ms = max(0, min(_unix_ms(_moment(past.created_at)), now_ms))
+    digest = blake2b(to_json([agent_id, past.origin, past.id]).encode(), digest_size=10).digest()
+    title, origin = (plain(text or "")[:TITLE_CHARS_MAX] or None for text in (past.title, past.origin))
+    session_id, began = f"ses_{ulid(began_ms, int.from_bytes(digest))}", iso(began_ms)
+    return SessionRow(id=session_id, title=title, origin=origin, created_at=began, updated_at=began)
+
+
+def _said(connection: Connection, agent_id: str, chat: SessionRow) -> dict[str, str]:
+    """Create a session from elsewhere, or return the positions of what it has by the ids there."""
+    if sessions.known(connection, agent_id, [chat.id]):
+        return messages.imported(connection, agent_id, chat.id)
+    create_session(connection, agent_id, chat)
+    return {}
 
 
 def _check(message: PastMessage, limits: Limits) -> None:

@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from pattern_core.agent_settings import MessagePolicy, settings_of
+from pattern_core.conversation.imports import create_session
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Overloaded, PatternError
 from pattern_core.events import Draft, Event, append
 from pattern_core.images import store
@@ -32,12 +33,10 @@ from pattern_db.tables.sessions import SessionRow
 DIGEST_BYTES = 16
 RETRY_AFTER_S = 5
 PRIORITY_MAX = 3
-SESSIONS_MAX = 100_000  # of one agent or group
 ROLLED_BACK = "rolled_back"
 REDELIVERY = "redelivery"  # in a message's `source_metadata`: how many attempts to deliver it failed before
 PEOPLE = ("user:", "conversant:")  # senders who see that their turn failed
 NO_SESSION = "there is no session {!r} of this agent or group; list them, or leave out the session"
-NO_OWNER = "a session needs an agent or a group, and a fork its session; name existing ones"
 USED_KEY = "this idempotency key was used for a different message; use a new key for each message"
 _LONGEST = "max_output_tokens"
 GROUP_POLICIES = (None, "enqueue", "reject", "interrupt")
@@ -382,21 +381,6 @@ def check_session(connection: Connection, incoming: IncomingMessage, owner_id: s
         raise Conflict(f"the session {session.id} is archived; set `archived` to false first, or use another one")
     if incoming.is_alone and turns.open_in_session(connection, session.id):
         raise Conflict(f"the session {session.id} is busy; wait for its turn to end, or stop it", busy=True)
-
-
-def create_session(connection: Connection, owner_id: str, session: SessionRow) -> None:
-    """Create a session of an agent or a group.
-
-    Raises:
-        InvalidInput: there are too many.
-        NotFound: there is no such agent or group.
-    """
-    if sessions.count(connection, owner_id) >= SESSIONS_MAX:
-        raise InvalidInput(f"an agent or group has at most {SESSIONS_MAX} sessions; delete some")
-    try:
-        sessions.create(connection, owner_id, session)
-    except RowNotFound:
-        raise NotFound(NO_OWNER) from None
 
 
 def _make_way(connection: Connection, arrival: Arrival, who: str) -> tuple[str, str] | None:

@@ -21,7 +21,7 @@ _NEW = (  # as in NewTurn
 )
 _NEXT_EVENT = "(SELECT coalesce(max(seq), 0) + 1 FROM event)"
 REPEATED_AMONG = 1_000  # turns, the newest
-_OPEN = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.WAITING)
+OPEN = (TurnStatus.QUEUED, TurnStatus.RUNNING, TurnStatus.WAITING)
 _KEY_MAX = 2**63 - 1
 _FAILED = "status NOT IN ('queued', 'running', 'waiting', 'completed')"  # as in the index turn_failed
 _LAST_SAID = (
@@ -165,7 +165,7 @@ def newest(
     # Separate queries, since each half needs its own index. The open ones are few: with `+key` they are found first,
     # then sorted.
     halves = [("ended_at IS NULL", "+key"), ("ended_at IS NOT NULL", "key")]
-    if status in _OPEN:
+    if status in OPEN:
         del halves[1]
     elif status is not None:
         halves = [("ended_at IS NOT NULL" + ("" if status is TurnStatus.COMPLETED else f" AND {_FAILED}"), "key")]

@@ -141,14 +141,44 @@ _CAUSE = (
     f"CASE WHEN purpose IN ('{SUMMARY}', '{OVERVIEW}') THEN 'summary' WHEN purpose = 'aside' THEN 'person'"
     f" ELSE coalesce({_ROOT_CAUSE}, 'unknown') END"
 )
+_DAY_KEY = "day, agent_id, group_id, provider, model"
 _NAME = "(SELECT name FROM agents WHERE id = agent_id)"
 _ADD_TO_DAY = (
-    f"INSERT INTO usage_day (day, agent_id, group_id, provider, model, {', '.join(_COUNTED)})"
+    f"INSERT INTO usage_day ({_DAY_KEY}, {', '.join(_COUNTED)})"
     f" SELECT substr(at, 1, {DAY_CHARS}), agent_id, coalesce(group_id, ''), provider, model, 1,"
     " cost_microdollars IS NULL, is_estimate, input_tokens, output_tokens, cached_tokens, cache_write_tokens,"
     " reasoning_tokens, coalesce(cost_microdollars, 0) FROM usage WHERE key = last_insert_rowid()"
     f" ON CONFLICT DO UPDATE SET {', '.join(f'{column} = {column} + excluded.{column}' for column in _COUNTED)}"
 )
+
+_CALLS = (  # rows of `usage_day` as the calls make them
+    f"SELECT substr(at, 1, {DAY_CHARS}), agent_id, coalesce(group_id, ''), provider, model, {_OF_CALLS} FROM usage"
+)
+# Until this day, sums may have come with an archive, without their calls.
+_IMPORTED = f"(SELECT coalesce(substr(max(imported_at), 1, {DAY_CHARS}), '') FROM migration_audit)"
+_WRONG_DAYS = (
+    f"WITH calls({_DAY_KEY}, {', '.join(_COUNTED)}) AS ({_CALLS} GROUP BY 1, 2, 3, 4, 5), difference AS (SELECT day,"
+    f" {', '.join(f'sum({column}) AS {column}' for column in _COUNTED)} FROM (SELECT * FROM usage_day UNION ALL"
+    f" SELECT {_DAY_KEY}, {', '.join(f'-{column}' for column in _COUNTED)} FROM calls) GROUP BY {_DAY_KEY})"
+    f" SELECT count(DISTINCT day) FROM difference WHERE min({', '.join(_COUNTED)}) < 0"
+    f" OR (max({', '.join(_COUNTED)}) > 0 AND day > {_IMPORTED})"
+)
+
+
+def wrong_days(connection: Connection) -> int:
+    """Return on how many days the sums of `usage_day` cannot be those of the calls. Reads all calls."""
+    count: int = connection.execute(_WRONG_DAYS).get
+    return count
+
+
+def rebuild_days(connection: Connection) -> None:
+    """Make `usage_day` again of the calls; sums of days with an import, and of earlier ones, only grow."""
+    connection.execute(f"DELETE FROM usage_day WHERE day > {_IMPORTED}")
+    greater = ", ".join(f"{column} = max({column}, excluded.{column})" for column in _COUNTED)
+    connection.execute(
+        f"INSERT INTO usage_day ({_DAY_KEY}, {', '.join(_COUNTED)}) {_CALLS} WHERE true GROUP BY 1, 2, 3, 4, 5"
+        f" ON CONFLICT DO UPDATE SET {greater}"
+    )
 
 
 def add(connection: Connection, row: UsageRow) -> None:

@@ -299,6 +299,17 @@ def find_import(connection: Connection, idempotency: bytes) -> ImportRow | None:
     return _IMPORTS.first(connection, "WHERE idempotency = ?", (idempotency,))
 
 
+def imported(connection: Connection, agent_id: str, session_id: str) -> dict[str, str]:
+    """Return the positions of the messages of a session that were imported with an `id`, a text, by that."""
+    found = fetch_all(
+        connection,
+        f"SELECT source_metadata ->> '$.id', position FROM messages WHERE {IN_SESSION}"
+        " AND json_type(source_metadata, '$.id') = 'text'",
+        (agent_id, session_id),
+    )
+    return dict(found)
+
+
 def newest_between(connection: Connection, agent_id: str, first: str, last: str) -> str | None:
     """Return the greatest used position from `first` to `last`; None if there is none.
 

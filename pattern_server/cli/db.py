@@ -304,7 +304,7 @@ def _verdict(results: list[dict[str, object]]) -> int:
 
 @db.add("check", "-c home", runs=local)
 @constellation_option
-@click.option("--repair", is_flag=True, help="Rebuild search indexes, and release what nothing uses any longer.")
+@click.option("--repair", is_flag=True, help="Rebuild search indexes and sums of usage, release what nothing uses.")
 def check(config: Config, output: Output, constellation: str | None, repair: bool) -> ExitCode:
     """Check that the files and every memory block can be read. Of a file in use, a copy is checked."""
     found = targets(config, constellation)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 import trio
 
 from pattern_core.answers import why_cut
+from pattern_core.conversation.exports import UNREADABLE, Chat, read_exported
 from pattern_core.errors import InvalidInput
 from pattern_server.cli.client import Json, ServerFailed
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, agent_option, piped
@@ -76,8 +78,12 @@ async def import_file(home: Home, output: Output, file: Path, agent: str, skip: 
     """Add past messages from FILE (- for the standard input) to an agent's conversation. No turn runs.
 
     FILE has one JSON object per line: role (user, assistant, system or tool) and content; optional are created_at (such
-    as 2023-05-08T13:56:00Z), session_id, name, metadata, workspace. Importing a file again adds nothing.
+    as 2023-05-08T13:56:00Z), session_id, name, metadata, workspace. Or it is what ChatGPT or Claude exports, a ZIP file
+    or its conversations.json: each conversation becomes a session. Importing a file again adds nothing.
     """
+    exported = None if str(file) == "-" else await trio.to_thread.run_sync(read_exported, file)
+    if exported is not None:
+        return await _import_chats(home, output, agent, *exported)
     read = partial(file.read_text, encoding="utf-8-sig", errors="surrogateescape")
     text = await piped("give a file") if str(file) == "-" else await trio.to_thread.run_sync(read)
     messages, unreadable = _messages(text)
@@ -91,6 +97,22 @@ async def import_file(home: Home, output: Output, file: Path, agent: str, skip: 
     if unreadable:
         output.note(f"Skipped: {_listed(unreadable)}.")
     return SKIPPED if unreadable else DONE
+
+
+async def _import_chats(home: Home, output: Output, agent: str, chats: list[Chat], left_out: Counter[str]) -> ExitCode:
+    added = present = 0
+    with output.progress("Importing", total=len(chats)) as advance:
+        for session, messages in chats:
+            for batch in _batches(messages):
+                body = {"session": session, "messages": batch}
+                done = await home.call("POST", "agents", agent, "history", body=body)
+                added, present = added + done["added"], present + len(batch) - done["added"]
+            advance()
+    left = dict(+left_out)
+    data = {"sessions": len(chats), "imported": added, "present": present, "left_out": left}
+    counts = f"sessions: {len(chats)}, new messages: {added}, there already: {present}"
+    output.result(data, f"Imported for {agent} ({counts}).", *(f"  Left out: {one}: {left[one]}." for one in left))
+    return SKIPPED if left_out[UNREADABLE] else DONE
 
 
 @history.add("summaries", "-a ada")

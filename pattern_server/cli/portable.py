@@ -30,15 +30,22 @@ from pattern_server.cli.command import (
     local,
 )
 from pattern_server.cli.constellations import decided
+from pattern_server.cli.markdown import export_markdown
 from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
 LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
-WHOLE, DELTA, CODEPILOT, DECISIONS = "constellation", "delta", program_files.CODEPILOT, "decisions"
+WHOLE, DELTA, CODEPILOT, DECISIONS, MARKDOWN = (
+    "constellation",
+    "delta",
+    program_files.CODEPILOT,
+    "decisions",
+    "markdown",
+)
 PLANS = "plans"  # the folder with Codepilot's plans
-VERSIONS = {"3": 3, "4": 4, "letta": portable.LETTA}
+AGENT_FILE = "letta"
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
@@ -46,15 +53,22 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 
 
 @click.command(epilog="Example: pattern export agent --name ada -o ada.car")
-@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA, CODEPILOT, DECISIONS]))
+@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA, CODEPILOT, DECISIONS, MARKDOWN]))
 @click.option("--name", metavar="NAME", help="The agent, group or constellation.  [default: the only constellation]")
 @click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Of KIND delta or decisions: the project.")
-@click.option("--format", "form", type=click.Choice(["v1", "v4"]), default="v1", help="Of KIND delta.  [default: v1]")
+@click.option(
+    *("--format", "form"),
+    type=click.Choice(["v1", "v4", AGENT_FILE]),
+    help=f"Of KIND delta: v1 or v4.  [default: v1]  {AGENT_FILE}: an agent file of Letta instead of an archive.",
+)
 @click.option("--plans", type=_DIRECTORY, help="Of KIND codepilot: a directory for the plans.")
 @click.option(
-    "-o", "--output", "target", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file."
+    *("-o", "--output", "target"),
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file; of KIND markdown, the new folder.",
 )
-@click.option("--version", type=click.Choice([*VERSIONS]), default="4", help="3: the original's; letta: an agent file.")
+@click.option("--version", type=click.Choice(["3", "4"]), default="4", help="3: for the original system.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @in_constellation
 async def export(
@@ -63,7 +77,7 @@ async def export(
     kind: str,
     name: str | None,
     workspace: str | None,
-    form: Literal["v1", "v4"],
+    form: str | None,
     plans: Path | None,
     target: Path,
     version: str,
@@ -73,31 +87,28 @@ async def export(
 
     KIND delta writes a workspace as a database that Delta's programs open; v4 has no tasks. KIND decisions writes its
     decisions as JSON, one a line; imported ones that were not changed have the same bytes. KIND codepilot writes all
-    sessions of agents as one that Codepilot opens.
+    sessions of agents as one that Codepilot opens. KIND markdown writes a folder for people, with files and images.
 
     Messages, memory with its history, archive, files, tasks, schedules and use travel. Keys, tokens, consent and what
     turns did step by step stay here.
     """
-    if target.exists() and not overwrite:
+    if target.exists() and not (overwrite and kind != MARKDOWN):
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
+    if form is not None and kind not in ((DELTA,) if form != AGENT_FILE else get_args(portable.Kind)):
+        raise click.UsageError(f"KIND {kind} has no --format {form}.")
+    if kind == MARKDOWN:
+        return await export_markdown(home, output, target)
     if kind == CODEPILOT:
         tables = (await home.get("codepilot", "export"))["tables"]
         return await _write_rows(output, "the sessions", CODEPILOT, tables, target, await _export_plans(home, plans))
     if kind in (DELTA, DECISIONS):
-        if workspace is None:
-            raise click.UsageError("No workspace was named. Use --workspace NAME.")
-        if kind == DELTA:
-            return await _export_delta(home, output, workspace, form, target)
-        with files.temporary(target) as beside:
-            await home.download(beside, "decisions", "export", workspace=workspace)
-            files.replace(beside, target)
-        output.result({"file": str(target)}, f"Exported the decisions of {workspace} to {target}.")
-        return DONE
+        return await _export_workspace(home, output, kind, workspace, "v4" if form == "v4" else "v1", target)
     if kind == WHOLE:
         name = None  # it is `home`'s
     elif name is None:
         raise click.UsageError(f"No {kind} was named. Use --name NAME.")
-    made = await home.call("POST", "export", body={"kind": kind, "name": name, "version": VERSIONS[version]})
+    written = portable.LETTA if form == AGENT_FILE else int(version)
+    made = await home.call("POST", "export", body={"kind": kind, "name": name, "version": written})
     path, manifest = Path(made["path"]), made["manifest"]
     with files.temporary(target) as beside:
         with suppress(OSError):  # the server's disk may be another machine's
@@ -111,14 +122,22 @@ async def export(
         path.unlink()
     output.result({"file": str(target), **manifest}, f"Exported {manifest['name']} to {target} ({_counts(manifest)}).")
     for column, count in manifest["cut"].items():
-        what = "References to what is not exported, in" if version == "4" else "Rows of"
+        what = "References to what is not exported, in" if written == portable.VERSION else "Rows of"
         output.say(f"  {what} {column} that are left out: {count}.")
     return None
 
 
-async def _export_delta(
-    home: Home, output: Output, workspace: str, form: Literal["v1", "v4"], target: Path
+async def _export_workspace(
+    home: Home, output: Output, kind: str, workspace: str | None, form: Literal["v1", "v4"], target: Path
 ) -> ExitCode:
+    if workspace is None:
+        raise click.UsageError("No workspace was named. Use --workspace NAME.")
+    if kind == DECISIONS:
+        with files.temporary(target) as beside:
+            await home.download(beside, "decisions", "export", workspace=workspace)
+            files.replace(beside, target)
+        output.result({"file": str(target)}, f"Exported the decisions of {workspace} to {target}.")
+        return DONE
     tables = (await home.get("delta", "export", workspace=workspace, version=form))["tables"]
     await _write_rows(output, workspace, form, tables, target, {})
     left = len(await home.pages("tasks", workspace=workspace)) if form == "v4" else 0

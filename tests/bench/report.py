@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import apsw
 
@@ -21,6 +22,11 @@ def timed_ms(what: Callable[[], object]) -> float:
     began = time.perf_counter()
     what()
     return (time.perf_counter() - began) * 1_000
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has had (Linux); what getrusage says begins with that of its parent."""
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,13 @@ def sections(content: bytes) -> Iterator[bytes]:
         at += used + length
 
 
+def is_damaged(content: bytes) -> bool:
+    """Whether a block has another digest than its CID says."""
+    _header, *blocks = sections(content)
+    digests = {b"\x12\x20": lambda data: sha256(data).digest(), b"\x1e\x20": lambda data: blake3(data).digest()}
+    return any(digests[block[2:4]](block[36:]) != block[4:36] for block in blocks)
+
+
 def tree_of(content: bytes) -> Tree:
     """What a sound archive says."""
     header, *blocks = sections(content)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import random
 import re
 import shutil
-from contextlib import closing, suppress
+import tracemalloc
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,10 @@ from pattern_db import backup, portable, template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.errors import BackupInvalid, DatabaseError, SchemaTooNew
 from pattern_db.migrate import migrations_of
-from tests.pattern_core.mutated import blocks_of, mutated, sections, tables_in, tree_of
+from tests.pattern_core.mutated import blocks_of, sections, tree_of
 
 NOW = "2026-02-03T04:05:06.007Z"
 ROWS = 3
-COUNT = 2 * settings().max_examples  # PATTERN_TEST_EXAMPLES=5000: 10,000 mutated archives
 ALL = migrations_of("constellation")
 JSON = '[{"a": "ü"}]'
 # Values that no rule of the schema says in a form that can be read from it.
@@ -216,6 +215,25 @@ def test_large_values_lie_in_blocks_of_their_own(tmp_path: Path) -> None:
         assert fetch_all(made, "SELECT summary FROM constellation_summaries") == [(text,)]
 
 
+def test_many_images_are_read_in_little_memory(tmp_path: Path) -> None:
+    source, count, size = tmp_path / "images.db", 60, 1_000_000
+    template.create(source, ALL, now=NOW)
+    rng = random.Random(1)
+    with closing(open_connection(source)) as connection:
+        for _ in range(count):
+            row = (rng.randbytes(32), size, rng.randbytes(size), NOW)
+            connection.execute("INSERT INTO blob VALUES (?, 'raw', ?, ?, ?)", row)
+    archive, _ = exported(source, tmp_path)
+    tracemalloc.start()
+    try:
+        new = imported(archive, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < count * size / 3
+    finally:
+        tracemalloc.stop()
+    with closing(open_connection(new)) as made, closing(open_connection(source)) as old:
+        assert fetch_all(made, "SELECT * FROM blob") == fetch_all(old, "SELECT * FROM blob")
+
+
 def test_json_that_is_too_deep_to_be_shown_is_refused_but_a_text_may_look_like_it(full: Path, tmp_path: Path) -> None:
     deep = "[" * 70 + "]" * 70
     source = tmp_path / "deep.db"
@@ -330,24 +348,14 @@ def test_a_lying_archive_is_refused_or_harmless(data: st.DataObject) -> None:
         raise ArchiveInvalid("its manifest is right, and so may be its tables")
 
 
-def as_stored(value: Any) -> Any:
-    """A cell whatever type its column gives it: "7", 7 and 7.0 are one."""
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return int(value)
-    if isinstance(value, str | float):
-        with suppress(ValueError):
-            number = float(value)
-            return int(number) if number.is_integer() else number
-    return value
-
-
-@pytest.mark.parametrize("with_name", [True, False])
-def test_tables_without_links_or_a_name_are_refused(full: Path, tmp_path: Path, with_name: bool) -> None:
+@pytest.mark.parametrize("lie", ["no link", "no name", "no chunk"])
+def test_tables_without_links_or_a_name_are_refused(full: Path, tmp_path: Path, lie: str) -> None:
     tree = tree_of(exported(full, tmp_path)[0].read_bytes())
     table = tree["data_cid"]["/"]["tables"][0]
-    if with_name:
+    if lie == "no link":
         table["chunks"].append({})
+    elif lie == "no chunk":
+        table["chunks"].append({"/": 7})
     else:
         del table["table"], table["chunks"][0]["/"]["table"]
     parts = blocks_of(tree, with_blake3=False)
@@ -356,36 +364,6 @@ def test_tables_without_links_or_a_name_are_refused(full: Path, tmp_path: Path, 
         imported(tmp_path / "lie.car", tmp_path)
     with pytest.raises(ArchiveInvalid):
         verify(tmp_path / "lie.car")
-
-
-def test_mutated_archives_are_refused_or_imported_exactly(full: Path, tmp_path: Path) -> None:
-    with closing(open_connection(full)) as connection:
-        (agent,), (group,) = (
-            fetch_all(connection, f"SELECT id FROM {table}")[0] for table in ("agents", "agent_groups")
-        )
-    named: dict[Kind, str] = {"constellation": "home", "agent": agent, "group": group}
-    trees = [tree_of(exported(full, tmp_path, kind, name)[0].read_bytes()) for kind, name in named.items()]
-    rng, refused, archive = random.Random(16), 0, tmp_path / "mutated.car"
-    for number in range(COUNT):
-        archive.write_bytes(mutated(rng.choice(trees), rng, with_blake3=False))
-        try:
-            path = imported(archive, tmp_path)
-        except (ArchiveInvalid, BackupInvalid, SchemaTooNew) as error:
-            refused += 1
-            assert str(error), number
-            continue
-        said = tables_in(archive.read_bytes())
-        with closing(open_connection(path)) as connection:
-            assert backup.check_integrity(connection) == [], number
-            for table in backup.ordinary_tables(connection):
-                if table in portable.TRAVELS:
-                    rows = said.get(table, [])
-                    columns = sorted(set.intersection(*map(set, rows))) if rows else []
-                    stored = fetch_all(connection, f"SELECT {', '.join(map(json.dumps, columns)) or '1'} FROM {table}")
-                    expected = [[as_stored(row[column]) for column in columns] for row in rows]
-                    found = [[as_stored(value) for value in row] for row in stored]
-                    assert sorted(map(repr, found)) == sorted(map(repr, expected)), (number, table)
-    assert COUNT / 4 < refused < COUNT * 9 / 10
 
 
 def decoded(block: bytes) -> Any:

@@ -10,6 +10,8 @@ import pytest
 from pattern_db import maintenance, template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.enums import SearchKind
+from pattern_db.journal import usage
+from pattern_db.journal.usage import UsageRow
 from pattern_db.migrate import Migrations, migrations_of
 from pattern_db.tables import agents, messages
 from tests.pattern_db import vector_rows
@@ -86,18 +88,56 @@ def test_a_journal_that_no_moment_may_have_is_found(db: Connection) -> None:
         db.execute(EVENT, (key, f"turn.{status}", NOW))
     db.execute(RESERVATION, (1,))
     assert maintenance.check(db) == [], "a turn may be under way"
-    db.execute(EVENT, (2, "turn.completed", NOW))
+    db.execute(EVENT, (2, "turn.failed", NOW))
+    db.execute("UPDATE event SET name = 'turn.started' WHERE turn = 3")
     db.execute("UPDATE effect SET status = 'planned' WHERE turn = 3")
     for key in (2, 3):
         db.execute(RESERVATION, (key,))
     assert maintenance.check(db) == [
-        "the journal has turns that ended more than once: 1",
+        "the journal has turns without exactly one end: 2",
         "the journal has calls without a result in turns that ended: 1",
         "the journal has reservations of turns that do not run; `pattern db check --repair` releases them: 2",
     ]
+    db.execute(EVENT, (1, "turn.limit", NOW))
+    assert maintenance.check(db)[0].endswith("one end: 3"), "an open turn has none"
     maintenance.repair(db)
     assert fetch_all(db, "SELECT turn FROM reservation") == [(1,)]
     assert len(maintenance.check(db)) == 2
+
+
+def test_old_turns_of_which_retention_deleted_events_are_no_defect(db: Connection) -> None:
+    for key in (1, 2):
+        db.execute(TURN, (key, "completed", NOW))
+        for name in ("turn.started", "turn.completed"):
+            db.execute(EVENT, (key, name, NOW))
+    db.execute("DELETE FROM event WHERE seq <= 3")
+    assert maintenance.check(db) == []
+
+
+DAYS = "SELECT day, model, calls, input_tokens, cost_microdollars FROM usage_day ORDER BY 1, 2"
+
+
+def used(db: Connection, day: str, model: str, tokens: int) -> None:
+    call = UsageRow(None, 0, 0, "agt_ada", "p", model, f"{day}T10:00:00.000Z", tokens, 1, cost_microdollars=tokens)
+    usage.add(db, call._replace(purpose="summary"))
+
+
+def test_sums_of_days_that_differ_from_their_calls_are_found_and_summed_again(db: Connection) -> None:
+    for day, model, tokens in (("2026-01-01", "a", 5), ("2026-01-01", "a", 7), ("2026-01-02", "b", 9)):
+        used(db, day, model, tokens)
+    right = fetch_all(db, DAYS)
+    assert right == [("2026-01-01", "a", 2, 12, 12), ("2026-01-02", "b", 1, 9, 9)]
+    for change, days in (
+        ("UPDATE usage_day SET input_tokens = 13 WHERE model = 'a'", 1),
+        ("UPDATE usage_day SET calls = 0", 2),
+        ("DELETE FROM usage_day WHERE model = 'b'", 1),
+        ("UPDATE usage_day SET model = 'c' WHERE model = 'b'", 1),
+    ):
+        db.execute(change)
+        [problem] = maintenance.check(db)
+        assert problem.startswith(f"days with other sums of usage than their calls: {days};")
+        maintenance.repair(db)
+        assert (maintenance.check(db), fetch_all(db, DAYS)) == ([], right)
 
 
 def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path) -> None:

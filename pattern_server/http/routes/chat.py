@@ -27,9 +27,10 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pattern_core.agents import Agent
 from pattern_core.chat_files import SYSTEM, message_of
 from pattern_core.constellation import Constellation
+from pattern_core.conversation.imports import TITLE_CHARS_MAX
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.events import EventsPruned, check_kept
-from pattern_core.sessions import TITLE_CHARS_MAX, Chat
+from pattern_core.sessions import Chat
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.shell.shell import working_directory
 from pattern_core.turns.admission import DIGEST_BYTES, IncomingMessage

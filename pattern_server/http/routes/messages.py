@@ -19,7 +19,7 @@ from pattern_core.agent_settings import MessagePolicy
 from pattern_core.agents import Agent
 from pattern_core.compaction.compaction import Made, Summary
 from pattern_core.compaction.compaction import list_summaries as stored_summaries
-from pattern_core.conversation.imports import Imported, PastMessage
+from pattern_core.conversation.imports import Imported, PastMessage, PastSession
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.images import image_of_bytes, image_of_url, read
 from pattern_core.limits import IMAGE_BYTES_MAX, IMPORT_MESSAGES_MAX
@@ -45,7 +45,7 @@ SUMMARY = answer_of(
     " depth strategy model tokens created_at",
 )
 COMPACTED = answer_of(Made, "messages tokens_before tokens_after summary_ids trouble", "Compaction")
-IMPORTED = answer_of(Imported, "ids", "HistoryImport")
+IMPORTED = answer_of(Imported, "ids added", "HistoryImport")
 
 CLIENT_TOOLS_MAX = 128  # of one message
 TOOL_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
@@ -124,9 +124,19 @@ class PastMessageRequest(RequestModel):
     workspace: str | None = None
 
 
-class HistoryRequest(RequestModel):
-    """The messages to import, in any order."""
+class PastSessionRequest(RequestModel):
+    """A conversation in another program, the `origin`. What has the same id, origin and time is one session."""
 
+    id: str
+    origin: str
+    created_at: str
+    title: str | None = None
+
+
+class HistoryRequest(RequestModel):
+    """The messages to import, in any order, and the conversation that they are of, if they become a session."""
+
+    session: PastSessionRequest | None = None
     messages: Annotated[list[PastMessageRequest], Field(min_length=1, max_length=IMPORT_MESSAGES_MAX)]
 
 
@@ -305,13 +315,14 @@ async def import_history(
 
     Add past messages to the agent's conversation at their own times; no turn runs. All are stored, or none. At most
     10,000 messages and 32 MiB per request. A request repeated with the same `Idempotency-Key` returns the same ids
-    (200).
+    (200). With a `session` they become one; those with a `metadata.id` that it has already are not added again.
     """
     names = sorted({one.workspace for one in body.messages if one.workspace is not None})
     ids = {name: await home.find_workspace(name, is_written=True) for name in names}
     past = [PastMessage(**{**vars(one), "workspace": ids.get(one.workspace or "")}) for one in body.messages]
-    author = home.caller.author
-    imported = await home.constellation.imports.add(a, past, author=author, idempotency_key=idempotency_key)
+    imports, author = home.constellation.imports, home.caller.author
+    session = None if body.session is None else PastSession(**vars(body.session))
+    imported = await imports.add(a, past, author=author, idempotency_key=idempotency_key, session=session)
     if imported.is_replay:
         response.status_code = 200
     return imported

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import closing
 from copy import copy
 from dataclasses import replace
 
@@ -12,17 +13,30 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pattern_core.conversation import imports as module
 from pattern_core.conversation.history import IMPORTED
-from pattern_core.conversation.imports import PastMessage, free_positions, reserve
+from pattern_core.conversation.imports import (
+    TITLE_CHARS_MAX,
+    PastMessage,
+    PastSession,
+    create_session,
+    free_positions,
+    reserve,
+)
 from pattern_core.errors import IdempotencyMismatch, InvalidInput, NotFound
 from pattern_core.ids import SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, seeded_randomness
 from pattern_core.limits import IMPORT_MESSAGES_MAX
 from pattern_core.models.model import ModelRequest
 from pattern_core.testing import START_MS, StoppedClock, calls, says
 from pattern_core.tools.tool import ToolContext, tool
+from pattern_db import template
 from pattern_db.columns import iso
 from pattern_db.enums import EffectClass, Role
+from pattern_db.migrate import migrations_of
+from pattern_db.tables import agents, sessions
 from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.sessions import SessionRow
+from tests.pattern_db.conftest import make_agent
 from tests.support import START, USER, Running, running
 
 MARKED = re.compile(r'<data from="an imported conversation[^"]*">\n(.*)\n</data>', re.DOTALL)
@@ -279,3 +293,50 @@ async def test_positions_rise_in_the_order_of_times_and_keep_off_those_of_others
         assert floor == before and int(ids.position()) > floor + len(times)
         found = await world.constellation.database.read(free_positions, agent.id, times, floor)
         assert found == sorted(set(found)) and int(found[0]) < before < int(found[1])
+
+
+async def test_a_conversation_from_elsewhere_becomes_a_session_and_grows(home: Running) -> None:
+    talk = PastSession("c-1", "chatgpt", "2023-11-14T22:13:20Z", "Boats\n" * 50)
+    first, second, third = (
+        past(text, f"2023-11-14T22:14:0{no}Z", metadata={"id": f"m{no}"}) for no, text in enumerate(["one", "two", "3"])
+    )
+    add_all, agent = home.constellation.imports.add, await home.constellation.roster.get("ada")
+    done = await add_all("ada", [first, second], author=USER, session=talk)
+    again = await add_all("ada", [second, third, past("no id")], author=USER, session=talk)
+    assert (done.added, again.added) == (2, 2)
+    assert again.ids[0] == done.ids[1]
+    nothing = await add_all("ada", [first, second], author=USER, session=talk)
+    assert (nothing.added, nothing.ids) == (0, done.ids)
+    [session] = await home.constellation.sessions.newest(agent.id, 9)
+    assert (session.origin, session.created_at) == ("chatgpt", "2023-11-14T22:13:20.000Z")
+    assert session.title == ("Boats\n" * 50)[:TITLE_CHARS_MAX]
+    rows = await home.constellation.messages("ada", limit=9, session_id=session.id)
+    assert [row.content for row in rows] == ["no id", "3", "two", "one"]
+    assert all(row.is_archived for row in rows), "the main conversation does not show them"
+    counts = [event.data["count"] for event in await home.events() if event.name == "history.imported"]
+    assert counts == [2, 2]
+    await home.agent("bob")
+    assert (await add_all("bob", [first], author=USER, session=talk)).added == 1, "he has a session of his own"
+
+
+async def test_sessions_from_elsewhere_are_refused_with_their_messages(home: Running) -> None:
+    add_all = home.constellation.imports.add
+    for time, text in (("yesterday", "good"), ("2023-11-14T22:13:20Z", " ")):
+        with pytest.raises(InvalidInput):
+            session = PastSession("c", "claude", time)
+            await add_all("ada", [past("good"), past(text)], author=USER, session=session)
+    agent = await home.constellation.roster.get("ada")
+    assert await home.constellation.sessions.newest(agent.id, 9) == []
+
+
+def test_a_new_session_has_an_owner_and_there_are_not_too_many() -> None:
+    new = SessionRow(id="ses_1", created_at=START, updated_at=START)
+    with closing(template.in_memory(migrations_of("constellation"), now=START)) as db:
+        agents.create(db, make_agent("ada"))
+        with pytest.raises(NotFound, match="needs an agent or a group"):
+            create_session(db, "agt_bob", new)
+        create_session(db, "agt_ada", new)
+        assert sessions.count(db, "agt_ada") == 1
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(InvalidInput, match="at most 1 sessions"):
+            patch.setattr(module, "SESSIONS_MAX", 1)
+            create_session(db, "agt_ada", replace(new, id="ses_2"))

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from pattern_core.agents import Agent
+from pattern_core.conversation import imports
 from pattern_core.conversation.imports import PastMessage
 from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, Overloaded, PatternError, Unavailable
 from pattern_core.limits import Limits
@@ -206,7 +207,7 @@ async def test_a_new_session_is_created_with_its_first_message_or_not_at_all() -
         assert (turn.status, database.commits) == ("completed", 3)
         assert [one.id for one in await sessions.newest(ada.id, 9)] == [turn.session_id]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(admission, "SESSIONS_MAX", 1)
+            patch.setattr(imports, "SESSIONS_MAX", 1)
             with pytest.raises(InvalidInput, match="at most 1 sessions"):
                 await sent("again")
         await sent("busy with this")

@@ -268,17 +268,6 @@ def test_a_session_is_one_of_the_agent_and_not_archived(db: Connection) -> None:
     admission.check_session(db, HELLO, "agent_ada")
 
 
-def test_a_new_session_has_an_owner_and_there_are_not_too_many(db: Connection) -> None:
-    new = SessionRow(id="ses_1", created_at=START, updated_at=START)
-    with pytest.raises(NotFound, match="needs an agent or a group"):
-        admission.create_session(db, "agent_nobody", new)
-    admission.check_session(db, replace(HELLO, session_id="ses_1", new_session=new), "agent_ada")
-    assert sessions.count(db, "agent_ada") == 1
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(InvalidInput, match="at most 1 sessions"):
-        patch.setattr(admission, "SESSIONS_MAX", 1)
-        admission.create_session(db, "agent_ada", replace(new, id="ses_2"))
-
-
 def test_the_digests_of_a_message_tell_its_session() -> None:
     keyed = replace(HELLO, idempotency_key="key")
     name, message = admission.digests(keyed, "agent_ada")

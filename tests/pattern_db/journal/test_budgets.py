@@ -18,7 +18,8 @@ from pattern_db.journal.budgets import (
     Unit,
 )
 from pattern_db.journal.usage import Grouping, UsageFilter, UsageLine, UsageRow, UsageSum
-from pattern_db.tables import agents
+from pattern_db.tables import agents, imports
+from pattern_db.tables.imports import ArchiveImport
 from tests.pattern_db.conftest import LATER, NOW, MakeTurn, PlanOf
 
 DAILY = BudgetRow(BudgetScope.AGENT, "agt_ada", Period.DAY, Unit.TOKENS, 1000)
@@ -252,3 +253,24 @@ def test_what_a_deleted_agent_spent_is_spent(db: Connection, make_turn: MakeTurn
     by_agent = usage.lines(db, ALL, Grouping.AGENT, limit=9)
     assert [(line.key, line.name) for line in by_agent] == [("agt_ada", None), ("agt_bob", "bob")]
     assert keys(usage.lines(db, ALL, Grouping.TURN, limit=9)) == [("turn_2", 1, 7)]
+
+
+def test_sums_that_came_with_an_archive_without_their_calls_are_kept(db: Connection) -> None:
+    def used(day: str) -> None:
+        at = f"{day}T10:00:00.000Z"
+        usage.add(db, UsageRow(None, 0, 0, "agt_ada", "p", "m", at, 9, 1, cost_microdollars=7, purpose="summary"))
+
+    days = "SELECT day, calls, input_tokens, cost_microdollars FROM usage_day ORDER BY 1"
+    used("2026-01-02")
+    db.execute("UPDATE usage_day SET calls = 7")
+    columns = "agent_id, group_id, provider, model, 3, 0, 0, input_tokens, 0, 0, 0, 0, 0"
+    db.execute(f"INSERT INTO usage_day SELECT '2025-12-01', {columns} FROM usage_day")
+    imports.add(db, ArchiveImport("imp_1", "2026-01-02T11:00:00.000Z", "a.car", 4, 0, 0, {"root": ""}))
+    used("2026-01-03")
+    before = fetch_all(db, days)
+    assert before == [("2025-12-01", 3, 9, 0), ("2026-01-02", 7, 9, 7), ("2026-01-03", 1, 9, 7)]
+    assert usage.wrong_days(db) == 0
+    db.execute("UPDATE usage_day SET input_tokens = 2 WHERE day > '2026-01-01'")
+    assert usage.wrong_days(db) == 2
+    usage.rebuild_days(db)
+    assert (usage.wrong_days(db), fetch_all(db, days)) == (0, before)

@@ -10,8 +10,9 @@ from pattern_db import search
 from pattern_db.connection import Connection, fetch_all
 from pattern_db.enums import BatchType, Role, SearchKind
 from pattern_db.errors import RowNotFound
-from pattern_db.tables import agents, messages, summaries
+from pattern_db.tables import agents, messages, sessions, summaries
 from pattern_db.tables.messages import ImportRow, MessageRow
+from pattern_db.tables.sessions import SessionRow
 from pattern_db.tables.summaries import SummaryRow
 from tests.pattern_db import vector_rows
 from tests.pattern_db.conftest import NOW, PlanOf, Say, hits, make_message
@@ -132,6 +133,7 @@ def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection
         lambda db: messages.positions_of(db, "agt_ada", [at(1), at(2)]),
         lambda db: messages.first_shown(db, "agt_ada", 5, before=at(9)),
         lambda db: messages.newest_between(db, "agt_ada", at(1), at(9)),
+        lambda db: messages.imported(db, "agt_ada", "ses_1"),
     ],
 )
 def test_no_read_scans_all_messages(
@@ -237,6 +239,15 @@ def test_an_import_is_found_by_its_key(db: Connection) -> None:
         messages.note_import(db, replace(row, positions=()))
     agents.delete(db, "agt_ada")
     assert messages.find_import(db, KEY) is None
+
+
+def test_what_a_session_has_from_elsewhere_is_found_by_its_ids_there(db: Connection, say: Say) -> None:
+    sessions.create(db, "agt_ada", SessionRow(id="ses_1", created_at=NOW, updated_at=NOW))
+    for number, known_as in ((1, {"id": "m1"}), (2, {"id": 2}), (3, None), (4, {"id": "m4"})):
+        say(number, session_id="ses_1", source_metadata=known_as)
+    say(5, source_metadata={"id": "m5"})
+    messages.tombstone(db, ["msg_" + at(4)])
+    assert messages.imported(db, "agt_ada", "ses_1") == {"m1": at(1)}
 
 
 def test_the_newest_position_that_is_taken(db: Connection, say: Say) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import unquote
 
+from pattern_db.connection import open_connection
 from pattern_db.program_files import read, write
+from tests.pattern_core.conversation.test_exports import chatgpt, claude, node
 from tests.pattern_core.legacy.theirs import Theirs, old_agent, old_export, old_memory
 from tests.pattern_core.test_chat_files import repaired, tables
 from tests.pattern_core.test_delta_files import GOLDEN
 from tests.pattern_server.cli.conftest import Pattern
+
+NOW = "2026-02-03T04:05:06.007Z"
 
 
 def old_archive(folder: Path) -> str:
@@ -134,3 +141,72 @@ def test_codepilot_goes_in_and_out_as_files(pattern: Pattern, tmp_path: Path) ->
     write(other, "v1", GOLDEN)
     assert pattern("import", "codepilot", str(other), "-c", "home").code == 2
     assert pattern("import", "delta", str(source), "--workspace", "shop", "-c", "home").code == 2
+
+
+def test_a_constellation_becomes_a_folder_for_people(home: Pattern, data_dir: Path, tmp_path: Path) -> None:
+    home("agent", "create", "Ada", "-c", "home", "--provider", "embedded", "--description", "The other one")
+    home("group", "create", "desk", "-c", "home", "--pattern", "round_robin", "--members", "ada,Ada")
+    home("memory", "append", "human", "Ruth lives in Lisbon.\n# Not a heading", "-c", "home", "-a", "ada")
+    home("chat", "Hello", "-c", "home", "-a", "ada")
+    session = home("session", "create", "../A trip to Rome?", "-c", "home", "-a", "ada", "--json").json
+    home("chat", "To Rome!", "-c", "home", "-a", "ada", "--session", session["id"])
+    home("archive", "add", "The boat is blue.", "-c", "home", "-a", "ada")
+    home("task", "add", "Water the beds", "-c", "home", "-a", "ada")
+    home("folder", "create", "notes", "-c", "home")
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    for name in ("a b.md", "a-b.md"):
+        (plans / name).write_text(name)
+    home("folder", "add", "notes", str(plans), "-c", "home")
+    [database] = data_dir.glob("constellations/*/pattern.db")
+    with closing(open_connection(database)) as connection:
+        parts = json.dumps([{"type": "image", "digest": two * 32, "media_type": "image/png"} for two in ("ab", "cd")])
+        png = (bytes([0xAB] * 32), b"\x89PNG\r\n\x1a\n", NOW)
+        connection.execute("INSERT INTO blob VALUES (?1, 'raw', length(?2), ?2, ?3)", png)
+        connection.execute("UPDATE messages SET parts = ? WHERE content = 'To Rome!'", (parts,))
+    book = tmp_path / "book"
+    done = home("export", "markdown", "-c", "home", "-o", str(book), "--json")
+    missing = f"images/{'cd' * 32}.png: "
+    assert (done.code, done.err, done.json["file"]) == (3, "", str(book))
+    assert [line.startswith(missing) for line in done.json["skipped"]] == [True]
+    found = {str(path.relative_to(book)) for path in book.rglob("*") if path.is_file()}
+    [month] = [path for path in found if "Main" in path]
+    assert found == {
+        *("README.md", "calendar.ics", "groups/desk.md", "agents/Ada.md", "agents/ada-2.md", month),
+        *("agents/ada-2/A-trip-to-Rome-.md", f"images/{'ab' * 32}.png"),
+        *("files/notes/a-b.md", "files/notes/a-b-2.md"),
+    }
+    for page in book.rglob("*.md"):
+        if "files" not in page.parts:
+            for link in re.findall(r"\]\(([^)]*)\)", page.read_text()):
+                assert (page.parent / unquote(link)).is_file(), (page, link)
+    ada = (book / "agents" / "ada-2.md").read_text()
+    assert ada.startswith("# ada\n")
+    assert "### human\n\n> Ruth lives in Lisbon.\n> # Not a heading" in ada
+    assert "> The boat is blue." in ada
+    assert "**user**" in (book / month).read_text() and "> Hello" in (book / month).read_text()
+    assert "![an image](../../images/" in (book / "agents/ada-2/A-trip-to-Rome-.md").read_text()
+    assert "- Water the beds (pending)" in (book / "README.md").read_text()
+    again = home("export", "markdown", "-c", "home", "-o", str(book), "--overwrite")
+    assert again.code != 0 and not [path for path in tmp_path.iterdir() if path.name.endswith(".unfinished")]
+
+
+def test_formats_of_another_kind_are_refused(home: Pattern, tmp_path: Path) -> None:
+    for kind, form in (("agent", "v1"), ("delta", "letta"), ("markdown", "v4")):
+        refused = home("export", kind, "--name", "ada", "--format", form, "-c", "home", "-o", str(tmp_path / "no"))
+        assert (refused.code, f"KIND {kind} has no --format {form}" in refused.err) == (2, True), refused.err
+
+
+def test_conversations_of_chatgpt_become_sessions(home: Pattern, tmp_path: Path) -> None:
+    file = tmp_path / "conversations.json"
+    file.write_text(json.dumps([chatgpt(node("q", "root"), node("a", "q", "assistant"), current_node="a"), claude()]))
+    done = home("history", "import", str(file), "-a", "ada", "-c", "home")
+    assert done.out.startswith("Imported for ada (sessions: 1, new messages: 2, there already: 0).")
+    file.write_text(json.dumps([chatgpt(node("q", "root"), node("b", "q", "assistant")), {"mapping": 7}]))
+    again = home("history", "import", str(file), "-a", "ada", "-c", "home", "--json")
+    assert (again.code, again.json["imported"], again.json["present"]) == (3, 1, 1)
+    assert again.json["left_out"] == {"conversations that cannot be read": 1}
+    [session] = home("session", "list", "-a", "ada", "-c", "home", "--json").json
+    assert (session["title"], session["origin"]) == ("Boats", "chatgpt")
+    rows = home("history", "show", "-a", "ada", "-c", "home", "--session", session["id"], "--json").json
+    assert [row["content"] for row in rows] == ["q!", "a!", "b!"]
