@@ -17,6 +17,7 @@ from typing import Any
 import trio
 
 from pattern_core.decisions import VALUES, Decision, related, sanitized
+from pattern_core.delta_files import FileImport
 from pattern_core.errors import InvalidInput
 from pattern_core.unit_of_work import Storage, given_or_alone
 from pattern_db.columns import canonical, to_json
@@ -24,11 +25,10 @@ from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.tables import decisions, imports
 from pattern_db.tables.decisions import DecisionLine, DecisionLink
-from pattern_db.tables.imports import ArchiveImport
 
 ID_CHARS_MAX = 200
 COUNT_MAX = 2**53
-LISTED_MAX = 100  # conflicts and skipped lines that are named
+KIND = "decisions"  # in the counts of an import
 Record = Mapping[str, Any]
 # The keys of a record in the order of one that is made here, with our names.
 _KEYS = {
@@ -60,15 +60,6 @@ _KEYS = {
 _TIMES, _LISTS, _FLAGS = {"createdAt", "updatedAt"}, {"tags", "details"}, {"important", "archived"}
 _COUNTS, _TEXTS = {"retrievalCount", "injectionCount"}, {"cwd", "project", "title", "text"}
 _WORDS = {"title", "text", "summary"}  # which people wrote, and which may hold secrets
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionImport:
-    """What an import did, in records; `conflicts` were changed here and there, `skipped` cannot be read."""
-
-    counts: Counter[str] = field(default_factory=Counter)  # added, updated, present
-    conflicts: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +105,7 @@ class _Stored:
 class _Plan:
     """What an import stores."""
 
-    done: DecisionImport = field(default_factory=DecisionImport)
+    done: FileImport = field(default_factory=FileImport)
     rows: list[Decision] = field(default_factory=list)
     changed: list[Decision] = field(default_factory=list)
     lines: list[DecisionLine] = field(default_factory=list)
@@ -145,7 +136,7 @@ async def import_decisions(
     source: str = "",
     is_trusted: bool = False,
     is_dry: bool = False,
-) -> DecisionImport:
+) -> FileImport:
     """Add the records of a file to a workspace (its id). They are important only if `is_trusted`.
 
     Raises:
@@ -157,10 +148,8 @@ async def import_decisions(
     )
     done = plan.done
     if (plan.lines or plan.relined) and not is_dry:
-        problems = len(done.conflicts) + len(done.skipped)
-        log = {"root": "", "owners": [], "decisions": [], "system": "decisions", "workspace": workspace, **done.counts}
-        audit = ArchiveImport(storage.ids.new("imp"), storage.now(), source, 0, problems, 0, log)
-        counts = {name: done.counts[name] for name in ("added", "updated")}
+        audit = done.audit(storage, source, system=KIND, workspace=workspace)
+        counts = {"added": done.added[KIND], "updated": done.updated[KIND]}
         async with given_or_alone(None, storage.commit) as work:
             work.store(plan.store)
             work.store(imports.add, audit)
@@ -253,14 +242,14 @@ def _planned(
             plan.rows.append(decision_of(record, workspace, is_trusted=is_trusted, author=author))
             plan.lines.append(DecisionLine(new_id("line"), workspace, position, record_id, is_trusted, line))
             records[record_id] = record
-            done.counts["added"] += 1
+            done.added[KIND] += 1
         elif content == written[record_id] or (old is not None and content == old.line.rstrip(b"\r\n")):
-            done.counts["present"] += 1
+            done.present[KIND] += 1
         elif old is not None and written[record_id] == old.line.rstrip(b"\r\n"):
             plan.changed.append(decision_of(record, workspace, is_trusted=old.is_trusted, author=author))
             plan.relined.append((old.id, line))
             records[record_id] = record
-            done.counts["updated"] += 1
+            done.updated[KIND] += 1
         else:
             done.conflicts.append(
                 f"line {number}: {record_id} was changed here and in the file; it stays as it is here"

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from pydantic import BaseModel
 
-from pattern_core.decision_files import LISTED_MAX, export_decisions, import_decisions
+from pattern_core.decision_files import KIND, export_decisions, import_decisions
+from pattern_core.delta_files import LISTED_MAX
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/decisions", tags=["workspaces"])
@@ -41,7 +42,7 @@ async def import_file(
     into = await found or ""
     author, data, storage = home.caller.author, await request.body(), home.constellation.storage
     done = await import_decisions(storage, into, data, author=author, source=source, is_trusted=trust, is_dry=dry_run)
-    counts = {name: done.counts[name] for name in ("added", "updated", "present")}
+    counts = {"added": done.added[KIND], "updated": done.updated[KIND], "present": done.present[KIND]}
     listed = {"conflicts": done.conflicts[:LISTED_MAX], "skipped": done.skipped[:LISTED_MAX]}
     return {"workspace": into or None, **counts, **listed}
 
