@@ -10,6 +10,7 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.errors import RowConflict
+from pattern_db.tables import meta
 
 DECISIONS_MAX = 10_000  # of one constellation
 LINES_MAX = 20_000
@@ -85,6 +86,22 @@ def of_workspace(connection: Connection, workspace: str | None) -> list[Decision
     return _DECISIONS.select(connection, "WHERE ?1 IS NULL OR workspace = ?1 ORDER BY rowid", (workspace,))
 
 
+def some(connection: Connection, ids: Sequence[str]) -> list[DecisionRow]:
+    """Return the decisions with these ids, in the order in which they were stored."""
+    return _DECISIONS.select(
+        connection, "WHERE id IN (SELECT value FROM json_each(?)) ORDER BY rowid", (to_json([*ids]),)
+    )
+
+
+def count_shown(connection: Connection, ids: Sequence[str], at: str) -> None:
+    """Count that a prompt shows decisions."""
+    connection.execute(
+        "UPDATE decisions SET injection_count = injection_count + 1, last_injected_at = ? WHERE id IN"
+        " (SELECT value FROM json_each(?))",
+        (at, to_json([*ids])),
+    )
+
+
 def add(connection: Connection, rows: Sequence[DecisionRow]) -> None:
     """Add decisions.
 
@@ -93,6 +110,7 @@ def add(connection: Connection, rows: Sequence[DecisionRow]) -> None:
         apsw.ConstraintError: one exists (translated to `RowConflict`).
     """
     _DECISIONS.insert(connection, rows)
+    meta.count_up(connection, meta.DECISIONS)
     if _DECISIONS.count(connection) > DECISIONS_MAX:
         raise RowConflict(f"a constellation has at most {DECISIONS_MAX:,} decisions; use another one")
 
@@ -105,6 +123,7 @@ def replace(connection: Connection, row: DecisionRow) -> None:
     """
     values = dict(zip((field.name for field in fields(row)), _DECISIONS.values(row), strict=True))
     _DECISIONS.change(connection, values.pop("id"), values)
+    meta.count_up(connection, meta.DECISIONS)
 
 
 def change(connection: Connection, decision_id: str, changes: dict[str, Any]) -> None:
@@ -115,6 +134,7 @@ def change(connection: Connection, decision_id: str, changes: dict[str, Any]) ->
     """
     stored = {name: to_json(list(value)) if name in ("tags", "details") else value for name, value in changes.items()}
     _DECISIONS.change(connection, decision_id, stored)
+    meta.count_up(connection, meta.DECISIONS)
 
 
 def owner_of(connection: Connection, decision_id: str) -> str | None:
@@ -153,6 +173,7 @@ def link(connection: Connection, given: DecisionLink) -> None:
     elif given.to_id < given.from_id:
         given = given._replace(from_id=given.to_id, to_id=given.from_id)
     _LINKS.insert(connection, [given], "ON CONFLICT DO NOTHING")
+    meta.count_up(connection, meta.DECISIONS)
     if _LINKS.count(connection) > LINKS_MAX:
         raise RowConflict(f"a constellation has at most {LINKS_MAX:,} links between decisions; remove some")
 
@@ -164,6 +185,7 @@ def unlink(connection: Connection, given: DecisionLink) -> None:
         " AND from_id = ?2 AND to_id = ?1))",
         given,
     )
+    meta.count_up(connection, meta.DECISIONS)
 
 
 def lines(connection: Connection, workspace: str) -> list[DecisionLine]:

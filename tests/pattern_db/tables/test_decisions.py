@@ -10,7 +10,7 @@ import pytest
 from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.errors import RowConflict, RowNotFound
-from pattern_db.tables import decisions, workspaces
+from pattern_db.tables import decisions, meta, workspaces
 from pattern_db.tables.decisions import DecisionLine, DecisionLink, DecisionRow
 from pattern_db.tables.workspaces import WorkspaceRow
 from tests.pattern_db.conftest import LATER, NOW
@@ -51,6 +51,22 @@ def test_a_decision_comes_back_whole_and_once(db: Connection) -> None:
     ]
     with pytest.raises(RowNotFound, match="d9"):
         decisions.replace(db, row("d9"))
+
+
+def test_what_prompts_show_is_counted_and_is_no_change(db: Connection) -> None:
+    decisions.add(db, [row("d1"), row("d0"), row("d2")])
+    before = meta.get(db, meta.DECISIONS)
+    decisions.count_shown(db, ["d0", "d1", "none"], LATER)
+    assert [(one.id, one.injection_count, one.last_injected_at) for one in decisions.some(db, ["d2", "d0", "x"])] == [
+        ("d0", 1, LATER),
+        ("d2", 0, None),
+    ]
+    assert meta.get(db, meta.DECISIONS) == before
+    for change in (decisions.link, decisions.unlink):
+        change(db, DecisionLink("d1", "d0", SUPERSEDES))
+    decisions.replace(db, row("d1"))
+    decisions.change(db, "d0", {"title": "x"})
+    assert (before, meta.get(db, meta.DECISIONS)) == ("1", "5")
 
 
 def test_links_have_no_cycles_and_a_conflict_is_of_both(db: Connection) -> None:
