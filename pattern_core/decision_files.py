@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
@@ -58,6 +58,7 @@ _KEYS = {
     "freshness": "freshness",
 }
 _TIMES, _LISTS, _FLAGS = {"createdAt", "updatedAt"}, {"tags", "details"}, {"important", "archived"}
+_USE = ("retrievalCount", "injectionCount", "lastRetrievedAt", "lastInjectedAt")
 _COUNTS, _TEXTS = {"retrievalCount", "injectionCount"}, {"cwd", "project", "title", "text"}
 _WORDS = {"title", "text", "summary"}  # which people wrote, and which may hold secrets
 
@@ -75,8 +76,10 @@ class _Stored:
         """Return the records of the files by id, in their order."""
         return {line.decision_id: record_of(line.line) for line in self.lines if line.decision_id}
 
-    def written(self) -> dict[str, bytes]:
-        """Return the line of each decision as it is now, without its line end."""
+    def written(self, *, is_counted: bool = True) -> dict[str, bytes]:
+        """Return the line of each decision as it is now, without its line end; unless `is_counted`, as if it had not
+        been used here.
+        """
         records = self.records()
         then, now = related(_without_cycles(_links_of(records), ())[0]), related(self.links)
         trusted = {line.decision_id: line for line in self.lines}
@@ -90,6 +93,7 @@ class _Stored:
             line = trusted[row.id]
             before = decision_of(came, row.workspace, is_trusted=line.is_trusted, author=row.changed_by)
             old = {**_shown(before), **_linked(then, row.id)}
+            shown |= {} if is_counted else {name: old[name] for name in _USE}
             changed = {name: value for name, value in shown.items() if value != old[name]}
             for name, value in changed.items():
                 if name in ("supersedes", "conflictsWith"):  # what it says of decisions that are not there stays
@@ -175,14 +179,12 @@ def record_of(line: bytes) -> Record:
         raise InvalidInput(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidInput("not an object")
-    if not isinstance(found.get("id"), str) or not 1 <= len(found["id"]) <= ID_CHARS_MAX:
-        raise InvalidInput(f"without an `id` of 1 to {ID_CHARS_MAX} characters")
-    if _text(found["id"]) != found["id"]:
-        raise InvalidInput("with an `id` that cannot be stored")
+    if not isinstance(one := found.get("id"), str) or not 1 <= len(one) <= ID_CHARS_MAX or _text(one) != one:
+        raise InvalidInput(f"without an `id` of 1 to {ID_CHARS_MAX} characters that can be stored")
     return found
 
 
-def decision_of(record: Record, workspace: str, *, is_trusted: bool, author: str) -> Decision:
+def decision_of(record: Record, workspace: str, *, author: str, is_trusted: bool = False) -> Decision:
     """Return a record as a decision. A field of another type counts as missing, it stays in the line."""
     values: dict[str, Any] = {}
     for key, name in _KEYS.items():
@@ -214,10 +216,11 @@ def _planned(
 ) -> _Plan:
     plan, lines = _Plan(), {line.decision_id: line for line in stored.lines if line.decision_id}
     done, written, records = plan.done, stored.written(), stored.records()
+    unused = stored.written(is_counted=False)
     kept = Counter(line.line.rstrip(b"\r\n") for line in stored.lines if line.decision_id is None)
     before, seen = dict(records), dict[str, int]()
     position = max((line.position for line in stored.lines), default=0)
-    for number, line in enumerate(_lines(data), start=1):
+    for number, line in enumerate(split_lines(data), start=1):
         content, record_id = line.rstrip(b"\r\n"), None
         try:
             record = record_of(line)
@@ -236,17 +239,26 @@ def _planned(
                 plan.lines.append(DecisionLine(new_id("line"), workspace, position, None, is_trusted, line))
             continue
         seen[record_id] = number
-        old = lines.get(record_id)
-        if record_id not in stored.rows:
+        old, row = lines.get(record_id), stored.rows.get(record_id)
+        base = None if old is None else old.line.rstrip(b"\r\n")
+        if row is None:
             position += 1
             plan.rows.append(decision_of(record, workspace, is_trusted=is_trusted, author=author))
             plan.lines.append(DecisionLine(new_id("line"), workspace, position, record_id, is_trusted, line))
             records[record_id] = record
             done.added[KIND] += 1
-        elif content == written[record_id] or (old is not None and content == old.line.rstrip(b"\r\n")):
+        elif content in (written[record_id], base):
             done.present[KIND] += 1
-        elif old is not None and written[record_id] == old.line.rstrip(b"\r\n"):
-            plan.changed.append(decision_of(record, workspace, is_trusted=old.is_trusted, author=author))
+            if content != written[record_id]:
+                done.outgoing.append(written[record_id])
+            elif old is None:  # from now on it is known what both had
+                position += 1
+                plan.lines.append(DecisionLine(new_id("line"), workspace, position, record_id, True, line))
+            elif content != base:
+                plan.relined.append((old.id, line))
+        elif old is not None and unused[record_id] == base:
+            given = decision_of(record, workspace, is_trusted=old.is_trusted or row.important, author=author)
+            plan.changed.append(_with_use(given, row, decision_of(records[record_id], workspace, author=author)))
             plan.relined.append((old.id, line))
             records[record_id] = record
             done.updated[KIND] += 1
@@ -254,8 +266,39 @@ def _planned(
             done.conflicts.append(
                 f"line {number}: {record_id} was changed here and in the file; it stays as it is here"
             )
+    done.outgoing.extend(written[one] for one in stored.rows if one not in seen)
     _plan_links(plan, stored, before, records)
     return plan
+
+
+def _with_use(given: Decision, here: Decision, before: Decision) -> Decision:
+    """Return what a file gives, with the use that was counted here since the line before."""
+    used: dict[str, Any] = {}
+    for count, last in (("retrieval_count", "last_retrieved_at"), ("injection_count", "last_injected_at")):
+        used[count] = getattr(given, count) + max(0, getattr(here, count) - getattr(before, count))
+        used[last] = max(getattr(given, last) or "", getattr(here, last) or "") or None
+    return replace(given, **used)
+
+
+def problems_of(data: bytes) -> tuple[list[str], list[str]]:
+    """Return what is wrong in a file of decisions, and what is only unusual, in words with the numbers of the lines."""
+    wrong, unusual, records, seen = list[str](), list[str](), dict[str, Record](), dict[str, int]()
+    for number, line in enumerate(split_lines(data), start=1):
+        try:
+            record = record_of(line) if line.strip() else {}
+        except InvalidInput as error:
+            wrong.append(f"line {number}: {error.message}")
+            continue
+        if record and seen.setdefault(record["id"], number) != number:
+            wrong.append(f"line {number}: with the id of line {seen[record['id']]}")
+        elif record:
+            records[record["id"]] = record
+        for key, allowed in {**VALUES, "source": frozenset(map(str, DecisionSource))}.items():
+            if (value := record.get(key)) is not None and not (isinstance(value, str) and value in allowed):
+                unusual.append(f"line {number}: `{key}` is not one of {', '.join(sorted(allowed))}")
+    cyclic = _without_cycles(_links_of(records), ())[1]
+    wrong.extend(f"{link.from_id} cannot supersede {link.to_id}, which supersedes it" for link in cyclic)
+    return wrong, unusual
 
 
 def _plan_links(plan: _Plan, stored: _Stored, before: Mapping[str, Record], after: Mapping[str, Record]) -> None:
@@ -350,7 +393,8 @@ def _bytes_of(record: Record) -> bytes:
     return to_json(dict(record)).encode(errors="backslashreplace")
 
 
-def _lines(data: bytes) -> list[bytes]:
+def split_lines(data: bytes) -> list[bytes]:
+    """Return the lines of a file, each with its line end."""
     pieces = data.split(b"\n")
     return [*(piece + b"\n" for piece in pieces[:-1]), *([pieces[-1]] if pieces[-1] else [])]
 

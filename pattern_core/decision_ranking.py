@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pattern_db.columns import unix_ms
@@ -87,10 +87,11 @@ class DecisionIndex:
                     break
         chosen: dict[str, None] = {}
         for level in reversed(levels[1:]):
-            for at in _newest(level & self._standing):
+            left = level & self._standing
+            while left and len(chosen) < SCORED_MAX:
+                at = left.bit_length() - 1
+                left ^= 1 << at
                 chosen[self._ids[at]] = None
-                if len(chosen) == SCORED_MAX:
-                    return [*chosen]
         return [*chosen]
 
 
@@ -222,13 +223,6 @@ def _of_age(row: DecisionRow, now_ms: int) -> int:
         return 0
     days = (now_ms - unix_ms(row.created_at)) / DAY_MS
     return 2 if days < 1 else 1 if days < 14 else -2 if days > 180 else 0
-
-
-def _newest(bits: int) -> Iterator[int]:
-    """Yield the numbers of the bits that are set, the highest first."""
-    while bits:
-        yield (at := bits.bit_length() - 1)
-        bits ^= 1 << at
 
 
 def _rounded(points: float) -> int:

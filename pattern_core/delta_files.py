@@ -64,7 +64,7 @@ _MEMORY = ("content", "tags", "importance", "context", "session_id", "created_at
 @dataclass(frozen=True, kw_only=True)
 class FileImport:
     """What an import of a program's file did, by table. `conflicts` were changed here and in the file; `skipped` is
-    what cannot be stored, secrets among it.
+    what cannot be stored, secrets among it. `outgoing` are lines of text that the file lacks: of what was changed here.
     """
 
     added: Counter[str] = field(default_factory=Counter)
@@ -72,6 +72,7 @@ class FileImport:
     present: Counter[str] = field(default_factory=Counter)
     conflicts: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    outgoing: list[bytes] = field(default_factory=list)
 
     def audit(self, storage: Storage, source: str, number: int = 0, **log: Json) -> ArchiveImport:
         """Return the row about it for `migration_audit`: the `number` of the format's version, and what `log` says."""

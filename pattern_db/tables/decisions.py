@@ -81,9 +81,18 @@ _LINKS = Table("decision_links", DecisionLink, types={"kind": DecisionLinkKind})
 _LINES = Table("decision_lines", DecisionLine, types={"is_trusted": bool})
 
 
-def of_workspace(connection: Connection, workspace: str | None) -> list[DecisionRow]:
-    """Return all decisions of a workspace, or of all, in the order in which they were stored."""
-    return _DECISIONS.select(connection, "WHERE ?1 IS NULL OR workspace = ?1 ORDER BY rowid", (workspace,))
+def of_workspace(
+    connection: Connection, workspace: str | None, limit: int = -1, *, archived: bool = True, after: str | None = None
+) -> list[DecisionRow]:
+    """Return the decisions of a workspace, or of all, in the order in which they were stored: with `archived` ones, at
+    most `limit`, those behind an id, if given.
+    """
+    return _DECISIONS.select(
+        connection,
+        "WHERE (?1 IS NULL OR workspace = ?1) AND archived <= ?2 AND rowid > coalesce((SELECT rowid FROM decisions"
+        " WHERE id = ?3), 0) ORDER BY rowid LIMIT ?4",
+        (workspace, archived, after, limit),
+    )
 
 
 def some(connection: Connection, ids: Sequence[str]) -> list[DecisionRow]:
@@ -137,12 +146,6 @@ def change(connection: Connection, decision_id: str, changes: dict[str, Any]) ->
     meta.count_up(connection, meta.DECISIONS)
 
 
-def owner_of(connection: Connection, decision_id: str) -> str | None:
-    """Return the workspace of a decision; None if there is no such decision."""
-    found = connection.execute("SELECT workspace FROM decisions WHERE id = ?", (decision_id,)).fetchone()
-    return None if found is None else str(found[0])
-
-
 def elsewhere(connection: Connection, workspace: str) -> list[str]:
     """Return the ids of the decisions of other workspaces."""
     return [one for (one,) in fetch_all(connection, "SELECT id FROM decisions WHERE workspace <> ?", (workspace,))]
@@ -186,6 +189,15 @@ def unlink(connection: Connection, given: DecisionLink) -> None:
         given,
     )
     meta.count_up(connection, meta.DECISIONS)
+
+
+def set_links(connection: Connection, decision_id: str, kind: DecisionLinkKind, others: Sequence[str]) -> None:
+    """Let a decision supersede, or be in conflict with, these others and none else. Raises as `link`."""
+    is_its = "kind = ?2 AND (from_id = ?1 OR (?2 = 'conflicts' AND to_id = ?1))"
+    connection.execute(f"DELETE FROM decision_links WHERE {is_its}", (decision_id, kind))
+    meta.count_up(connection, meta.DECISIONS)
+    for other in others:
+        link(connection, DecisionLink(decision_id, other, kind))
 
 
 def lines(connection: Connection, workspace: str) -> list[DecisionLine]:

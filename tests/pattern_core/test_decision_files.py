@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from pattern_core.constellation import Constellation
-from pattern_core.decision_files import KIND, decision_of, export_decisions, import_decisions, record_of
+from pattern_core.decision_files import (
+    KIND,
+    decision_of,
+    export_decisions,
+    import_decisions,
+    problems_of,
+    record_of,
+    split_lines,
+)
 from pattern_core.decisions import Decision, NewDecision, related
 from pattern_core.delta_files import FileImport
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_db.connection import fetch_all
-from pattern_db.enums import DecisionLinkKind, DecisionSource
-from pattern_db.tables.decisions import DecisionLink
+from pattern_db.enums import DecisionSource
+from pattern_db.tables.decisions import DecisionLink, count_shown
 from tests.support import USER, running
 
 GOLDEN = (
@@ -176,7 +185,8 @@ async def test_what_was_made_here_is_known_when_it_comes_back() -> None:
         )
         assert " ".join(json.loads(data)) == keys
         assert counts(await here.take(data)) == {"present": 1}
-        assert len((await here.take(data.replace(b"Tabs", b"Spaces"))).conflicts) == 1
+        assert counts(await here.take(data.replace(b"Tabs", b"Spaces"))) == {"updated": 1}
+        assert await here.give() == data.replace(b"Tabs", b"Spaces")
         other = await here.constellation.workspaces.ensure("other", author=USER)
         done = await import_decisions(here.constellation.storage, other.id, data, author=USER)
         assert done.skipped == [f"line 1: the decision {made.id} is in another workspace"]
@@ -199,8 +209,7 @@ async def test_links_come_out_as_they_went_in_and_have_no_cycles() -> None:
         found = related(await here.links())
         assert (found["old"].superseded_by, sorted(found["old"].conflicts_with)) == ("new", ["new", "z"])
         assert counts(await here.take(data)) == {"present": 4}
-        link = DecisionLink("z", "old", DecisionLinkKind.CONFLICTS)
-        await here.constellation.decisions.link(here.workspace, link, author=USER, is_removed=True)
+        await here.change("old", conflicts_with=["new"])
         changed = [json.loads(one) for one in (await here.give()).splitlines()]
         assert changed[0]["conflictsWith"] == ["gone", "new"], "what is not there stays"
         assert (await here.give()).splitlines()[1:] == data.splitlines()[1:]
@@ -280,3 +289,87 @@ def test_a_record_has_every_field() -> None:
         "low",
     )
     assert row.created_at == row.updated_at == "2026-06-06T12:00:00.000Z"
+
+
+async def test_a_file_and_a_workspace_come_to_the_same_state() -> None:
+    """An import returns what the file lacks; written there, the next change on one side is known as one."""
+    async with shop() as here:
+        assert (await here.take(line("a") + line("b") + line("c"))).outgoing == []
+        made, _ = await here.constellation.decisions.add(
+            here.workspace, NewDecision(title="New", text="x"), author=USER
+        )
+        await here.change("b", title="here", important=True)
+        file = line("a", title="there") + line("b") + line("c")
+        done = await here.take(file)
+        exported = (await here.give()).splitlines()
+        assert counts(done) == {"updated": 1, "present": 2} and done.outgoing == [exported[1], exported[3]]
+        file = b"".join(one + b"\n" for one in exported)
+        done = await here.take(file)
+        assert (counts(done), done.outgoing, await here.give()) == ({"present": 4}, [], file)
+        done = await here.take(file.replace(b'"title":"here"', b'"title":"there"').replace(b'"New"', b'"Newer"'))
+        assert counts(done) == {"updated": 2, "present": 2} and done.conflicts == []
+        rows = await here.rows()
+        assert (rows["b"].title, rows["b"].important, rows[made.id].title) == ("there", True, "Newer")
+        await here.change("a", title="here")
+        assert len((await here.take(file)).outgoing) == 1
+
+
+async def test_what_was_only_used_here_is_no_conflict() -> None:
+    async with shop() as here:
+        await here.take(line("a", injectionCount=1))
+        await here.constellation.database.write(count_shown, ["a"], "2026-06-07T00:00:00.000Z")
+        done = await here.take(line("a", injectionCount=1))
+        assert json.loads(done.outgoing[0])["injectionCount"] == 2 and counts(done) == {"present": 1}
+        done = await here.take(line("a", injectionCount=4, title="there"))
+        row = (await here.rows())["a"]
+        assert (counts(done), row.title, row.injection_count) == ({"updated": 1}, "there", 5)
+        assert row.last_injected_at == "2026-06-07T00:00:00.000Z"
+
+
+def test_what_is_wrong_in_a_file_is_named_by_line() -> None:
+    assert problems_of(GOLDEN + b"\n") == ([], [])
+    data = b"NOT JSON\n" + GOLDEN * 2 + line("a", supersedes=["b", "x"], scope="galaxy", source=7)
+    wrong, unusual = problems_of(data + line("b", supersedes=["a"], text="password=hunter22"))
+    assert wrong[0].startswith("line 1: not JSON")
+    assert wrong[1:] == ["line 3: with the id of line 2", "b cannot supersede a, which supersedes it"]
+    assert [said.split(" is not one")[0] for said in unusual if "is not one" in said] == [
+        "line 4: `scope`",
+        "line 4: `source`",
+    ]
+    assert "hunter22" not in str(unusual)
+
+
+EXAMPLES = int(os.environ.get("PATTERN_TEST_EXAMPLES", "100"))
+
+
+async def test_no_readable_line_of_mutated_files_is_lost() -> None:
+    """Each file goes into a workspace of its own and comes out the same, also after the check and a second import."""
+    async with shop() as here:
+        for seed in range(EXAMPLES):
+            rng, tag = random.Random(seed), f"-{seed}".encode()
+            data = bytearray(b"".join(line(f"{one}-{seed}", supersedes=[f"a-{seed}"], tags=["é😀"]) for one in "abc"))
+            for _ in range(rng.randint(1, 5)):
+                at = rng.randrange(len(data))
+                match rng.randrange(3):
+                    case 0:
+                        data[at] = rng.randrange(256)
+                    case 1:
+                        del data[at : at + rng.randrange(1, 9)]
+                    case _:
+                        data[at:at] = data[rng.randrange(len(data)) :][: rng.randrange(80)]
+                data = data or bytearray(tag)
+            into = (await here.constellation.workspaces.ensure(f"w{seed}", author=USER)).id
+            there = Shop(here.constellation, into)
+            readable = []
+            for one in split_lines(bytes(data)):
+                with suppress(InvalidInput):
+                    readable.append(record_of(one)["id"])
+            done = await there.take(bytes(data))
+            elsewhere = sum("another workspace" in said for said in done.skipped)
+            assert done.added[KIND] == len({*readable}) - elsewhere, seed
+            assert await there.give() == bytes(data), seed
+            assert (await there.take(bytes(data))).updated == {}, seed
+            wrong, _unusual = problems_of(bytes(data))
+            assert sum(said.startswith("line") for said in wrong) == len(done.skipped) - elsewhere - sum(
+                "cannot supersede" in said for said in done.skipped
+            ), seed

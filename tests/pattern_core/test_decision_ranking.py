@@ -160,6 +160,41 @@ def test_of_many_only_those_with_two_of_the_words_are_read() -> None:
     assert (len(many), many[0]) == (SCORED_MAX, "d9")
 
 
+# Id, title, text and tags of decisions; then questions with the ids that are to be found first, and shown in a prompt.
+REMEMBERED = [
+    ("wal", "Keep WAL mode on", "We decided to keep the journal in WAL mode: readers never block.", ["sqlite"]),
+    ("tabs", "Indent with tabs", "The editor shows tabs as wide as anyone prefers.", ["style", "preference"]),
+    ("cache", "Cache of Lisbon prices", "Prices of Lisbon are cached for an hour.", ["prices"]),
+    ("deploy", "Deploy on Tuesdays", "The release checklist ends with a deploy on Tuesday morning.", ["workflow"]),
+    ("backup", "Nightly backup of the journal", "A backup of the sqlite journal is copied at night.", ["sqlite"]),
+    ("retry", "Retry failed payments thrice", "A payment that failed is retried three times, then reported.", []),
+]
+QUESTIONS = [
+    ("journal mode readers", ["wal", "backup"], ["wal"]),
+    ("how wide are tabs in the editor", ["tabs"], ["tabs"]),
+    ("cached lisbon prices", ["cache"], ["cache"]),
+    ("release checklist deploy", ["deploy"], ["deploy"]),
+    ("sqlite journal backup", ["backup", "wal"], ["backup", "wal"]),
+    ("payment retried", ["retry"], ["retry"]),
+    ("tuesday morning", ["deploy"], ["deploy"]),
+    ("journal night", ["backup", "wal"], ["backup"]),
+    ("prices hour", ["cache"], ["cache"]),
+    ("greenhouse roses", [], []),
+    ("tabs", ["tabs"], []),
+]
+
+
+@pytest.mark.parametrize(("words", "found", "shown"), QUESTIONS)
+def test_l39_what_is_found_and_shown_for_questions(words: str, found: list[str], shown: list[str]) -> None:
+    """The original has eleven such cases over its own decisions; these are ours."""
+    rows = [replace(BASE, id=one, title=title, text=text, tags=tags) for one, title, text, tags in REMEMBERED]
+    index = DecisionIndex(rows, [])
+    asked = DecisionQuestion(tokens=tokens_of(words), now_ms=unix_ms(CREATED), workspace="w", cwd=CWD, index=index)
+    assert [row.id for _, row in ranked(rows, asked)][: len(found)] == found
+    assert [row.id for _, row in ranked(rows, replace(asked, is_for_prompt=True))] == shown
+    assert {*shown} <= {*index.likely(asked.tokens)}
+
+
 def test_l37_what_says_nearly_the_same() -> None:
     row = replace(BASE, title="Pi Memory staleness review cadence", text="")
     assert similar("Memory staleness review cadence", "", [BASE, row]) is row

@@ -25,11 +25,7 @@ from pattern_core.prompts.explain import explain
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import says
 from pattern_db.connection import fetch_all
-from pattern_db.enums import DecisionLinkKind
-from pattern_db.tables.decisions import DecisionLink
 from tests.support import START, USER, note_in, running
-
-SUPERSEDES, CONFLICTS = DecisionLinkKind.SUPERSEDES, DecisionLinkKind.CONFLICTS
 
 
 @asynccontextmanager
@@ -87,17 +83,22 @@ async def test_links_are_of_one_workspace_and_have_no_cycles() -> None:
             for title in ("old", "new", "newest")
         ]
         old, new, newest = ids
-        await decisions.link(workspace, DecisionLink(new, old, SUPERSEDES), author=USER)
-        await decisions.link(workspace, DecisionLink(newest, new, SUPERSEDES), author=USER)
-        await decisions.link(workspace, DecisionLink(newest, old, CONFLICTS), author=USER)
+        await decisions.change(workspace, new, {"supersedes": [old]}, author=USER)
+        await decisions.change(workspace, newest, {"supersedes": [new], "conflicts_with": [old]}, author=USER)
         with pytest.raises(Conflict, match="itself"):
-            await decisions.link(workspace, DecisionLink(old, newest, SUPERSEDES), author=USER)
+            await decisions.change(workspace, old, {"title": "x", "supersedes": [newest]}, author=USER)
         with pytest.raises(NotFound, match="none"):
-            await decisions.link(workspace, DecisionLink(old, "none", CONFLICTS), author=USER)
+            await decisions.change(workspace, old, {"conflicts_with": ["none"]}, author=USER)
         found = related((await decisions.known(workspace))[1])
         assert (found[old].superseded_by, found[new].supersedes) == (new, [old])
         assert (found[old].conflicts_with, found[newest].conflicts_with) == ([newest], [old])
-        await decisions.link(workspace, DecisionLink(old, newest, CONFLICTS), author=USER, is_removed=True)
+        row, linked = await decisions.get(old)
+        assert (row.title, linked) == ("old", found[old]), "nothing of what was refused is stored"
+        with pytest.raises(NotFound, match="none"):
+            await decisions.get("none")
+        pages = [await decisions.known(workspace, limit=2, archived=False, after=after) for after in (None, new)]
+        assert [[row.id for row in rows] for rows, _ in pages] == [[old, new], [newest]]
+        await decisions.change(workspace, old, {"conflicts_with": []}, author=USER)
         assert not related((await decisions.known(workspace))[1])[old].conflicts_with
 
 
@@ -129,7 +130,7 @@ async def test_a_turn_shows_the_decisions_that_fit_its_message() -> None:
             rows, _links = await core.decisions.known(shop.id)
             return {row.id: row.injection_count for row in rows if row.injection_count}
 
-        await core.decisions.link(shop.id, DecisionLink(made[0].id, made[3].id, SUPERSEDES), author=USER)
+        await core.decisions.change(shop.id, made[0].id, {"supersedes": [made[3].id]}, author=USER)
         text, turn_id = await shown("Is the Lisbon cache still needed?")
         first = f"- [{made[4].id}] ★ Lisbon cache 4: We decided on a cache for Lisbon éééé"
         assert text.startswith(

@@ -40,7 +40,11 @@ def test_a_decision_comes_back_whole_and_once(db: Connection) -> None:
     assert decisions.of_workspace(db, "w") == [row("d1"), row("d0")]
     assert [one.id for one in decisions.of_workspace(db, None)] == ["d1", "d0", "d2"]
     assert decisions.elsewhere(db, "w") == ["d2"]
-    assert [decisions.owner_of(db, one) for one in ("d2", "d3")] == ["other", None]
+    decisions.change(db, "d0", {"archived": True})
+    pages = [(None, True, None), ("w", True, "d1"), ("w", False, None), (None, False, "d1")]
+    found = [decisions.of_workspace(db, one, 2, archived=archived, after=after) for one, archived, after in pages]
+    assert [[one.id for one in rows] for rows in found] == [["d1", "d0"], ["d0"], ["d1"], ["d2"]]
+    decisions.change(db, "d0", {"archived": False})
     with pytest.raises(apsw.ConstraintError):
         decisions.add(db, [row("d1")])
     decisions.replace(db, replace(row("d1"), title="Spaces", tags=[]))
@@ -91,6 +95,20 @@ def test_links_have_no_cycles_and_a_conflict_is_of_both(db: Connection) -> None:
     decisions.unlink(db, DecisionLink("c", "a", CONFLICTS))
     decisions.unlink(db, DecisionLink("b", "c", SUPERSEDES))
     assert len(decisions.links(db, None)) == 2
+
+
+def test_the_links_of_one_decision_are_replaced(db: Connection) -> None:
+    decisions.add(db, [row(one) for one in ("a", "b", "c")])
+    decisions.link(db, DecisionLink("c", "a", CONFLICTS))
+    decisions.link(db, DecisionLink("b", "a", SUPERSEDES))
+    decisions.set_links(db, "c", SUPERSEDES, ["b"])
+    decisions.set_links(db, "c", CONFLICTS, ["b"])
+    decisions.set_links(db, "a", SUPERSEDES, [])
+    assert decisions.links(db, None) == [
+        DecisionLink("b", "a", SUPERSEDES),
+        DecisionLink("b", "c", CONFLICTS),
+        DecisionLink("c", "b", SUPERSEDES),
+    ]
 
 
 def test_lines_follow_those_of_the_workspace_that_theirs_is_merged_into(db: Connection) -> None:
