@@ -266,7 +266,7 @@ class DecisionStore:
             replace(beside, path)
 
     def _check_owner(self) -> None:
-        # Two owners: one of them stood still between making the directory and naming itself in it.
+        # With two names in it, one of us was stopped after it had made the directory, and continued in another one's.
         if [*self._lock.glob("*")] != [self._lock / self._owner]:
             raise _LockLost
 

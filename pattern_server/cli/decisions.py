@@ -41,7 +41,7 @@ async def show(home: Home, output: Output, decision_id: str) -> None:
     output.record({name: value for name, value in found.items() if value}, data=found)
 
 
-@decisions.add("add", "'Use tabs' 'We decided to use tabs: the editor shows them as wide as we like.'")
+@decisions.add("add", "'Use tabs' 'We decided to use tabs.'")
 @click.argument("title")
 @click.argument("text")
 @click.option("--workspace", default=os.curdir, metavar="WORKSPACE", type=WORKSPACE, help="The project.  [default: .]")
