@@ -114,14 +114,14 @@ class RankedDecisions:
 
     def __init__(self) -> None:
         self._indexes: dict[str, DecisionIndex] = {}
-        self._version: str | None = None
+        self._version: str | None = ""  # None: nothing has changed since the file was made or imported
 
     def fitting(
         self, connection: Connection, workspace: str, words: str, *, cwd: str | None, now_ms: int
     ) -> list[tuple[int, DecisionRow]]:
         """Return the decisions of a workspace to show with a message, which is asked from the folder `cwd`, if any."""
         tokens, version = prompt_tokens(words), meta.get(connection, meta.DECISIONS)
-        if len(words.strip()) < WORDS_CHARS_MIN or len(tokens) < 2 or version is None:
+        if len(words.strip()) < WORDS_CHARS_MIN or len(tokens) < 2:
             return []
         if version != self._version or len(self._indexes) >= INDEXES_MAX:
             self._indexes, self._version = {}, version
