@@ -85,7 +85,8 @@ class Decisions:
         """Return the decisions of a workspace (its id), or of all, in the order of storing, and their links; with the
         arguments of `decisions.of_workspace` a page of them.
         """
-        return await self._storage.database.read(_known, workspace, page)
+        rows, links = decisions.of_workspace, decisions.links
+        return await self._storage.database.read(lambda one: (rows(one, workspace, **page), links(one, workspace)))
 
     async def get(self, decision_id: str) -> tuple[Decision, Related]:
         """Return a decision with what it is linked to.
@@ -207,12 +208,6 @@ def cut(text: str, units: int, end: str = "") -> str:
     """
     encoded = text.encode("utf-16-le", "surrogatepass")
     return text if len(encoded) <= 2 * units else encoded[: 2 * units].decode("utf-16-le", "ignore") + end
-
-
-def _known(
-    connection: Connection, workspace: str | None, page: Mapping[str, Any]
-) -> tuple[list[Decision], list[DecisionLink]]:
-    return decisions.of_workspace(connection, workspace, **page), decisions.links(connection, workspace)
 
 
 def _clean(value: Any) -> Any:

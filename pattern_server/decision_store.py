@@ -29,7 +29,7 @@ from pattern_db.columns import to_json
 from pattern_db.files import replace, temporary
 
 LOCK_STALE_MS = 30_000
-RETRY_MS = (25, 75)  # between two tries to get the lock, by chance
+RETRY_MS, MORE_MS = 25, 50  # between two tries to get the lock; more by chance
 DURABLE = frozenset({"decision", "preference", "workflow", "do-not-repeat", "agent-kb", "extracted-decision"})  # tags
 _COUNTED = {"retrieved": ("retrievalCount", "lastRetrievedAt"), "injected": ("injectionCount", "lastInjectedAt")}
 _NO_SETTINGS = b'{\n  "disabledProjects": []\n}'
@@ -186,8 +186,7 @@ class DecisionStore:
                 done = await trio.to_thread.run_sync(self._attempt, work)
                 if done is not None:
                     return done[0]
-                least, most = RETRY_MS
-                await trio.sleep((least + self._randomness.getrandbits(16) % (most - least)) / 1000)
+                await trio.sleep((RETRY_MS + self._randomness.getrandbits(16) % MORE_MS) / 1000)
 
     def _attempt(self, work: Callable[[], T]) -> tuple[T] | None:
         self._ensure()

@@ -100,10 +100,7 @@ async def sync(home: Home, output: Output, file: Path, workspace: str, trust: bo
     query = {"workspace": whole(workspace), "source": file.name, "trust": trust, "sync": True}
     lines = await store.lines()
     done = await home.call("POST", "decisions", "import", data=b"".join(one.line for one in lines), params=query)
-    seen: dict[str, bytes] = {}
-    for line, record in lines:
-        if record is not None:
-            seen.setdefault(record["id"], line.rstrip(b"\r\n"))
+    seen = {record["id"]: line.rstrip(b"\r\n") for line, record in reversed(lines) if record is not None}
     written = await store.exchange(seen, [one.encode() for one in done.pop("outgoing")])
     if written:  # so that the next change on either side is known as one
         data = b"".join(one.line for one in await store.lines())
@@ -119,10 +116,8 @@ async def sync(home: Home, output: Output, file: Path, workspace: str, trust: bo
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 def migrate_legacy(_config: Config, output: Output, folder: Path, dry_run: bool) -> ExitCode:
-    """Move what is worth keeping of observations.jsonl and index.json in DIR to its decisions.jsonl: what people wrote,
-    what was promoted or has a lasting tag, and turns that were used.
-
-    The two files are renamed, with the time; nothing is deleted.
+    """Copy what is worth keeping of observations.jsonl and index.json in DIR (what people wrote, what was promoted or
+    has a lasting tag, turns that were used) to its decisions.jsonl, and rename the two files.
     """
     store = DecisionStore((folder / FILE).absolute(), SystemClock(), system_randomness())
     report = trio.run(lambda: store.migrate_legacy(is_dry=dry_run))

@@ -143,5 +143,4 @@ async def update(decision_id: str, body: DecisionUpdateRequest, home: ToWrite) -
 
 
 def _shown(row: Decision, linked: Related) -> dict[str, Any]:
-    links = {"supersedes": linked.supersedes, "superseded_by": linked.superseded_by}
-    return fields_with(row, **links, conflicts_with=linked.conflicts_with)
+    return fields_with(row, **fields_with(linked))
