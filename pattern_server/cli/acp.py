@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import click
@@ -42,6 +44,28 @@ CAPABILITIES: Json = {
     "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
     "mcpCapabilities": {"http": False, "sse": False},
 }
+# Tools of an editor, by what it says that it can do.
+_PATH = {"path": {"type": "string", "description": "Relative to the project's folder, or absolute."}}
+READ, WRITE, RUN = "editor_read_file", "editor_write_file", "editor_run"
+EDITOR_TOOLS: Mapping[str, tuple[str, str, Json]] = {  # the kind of their calls, what they are for, and parameters
+    READ: (
+        "read",
+        "Read a text file of the project as the editor has it, with changes that are not saved.",
+        {**_PATH, "line": {"type": "integer", "description": "The first line, from 1."}, "limit": {"type": "integer"}},
+    ),
+    WRITE: (
+        "edit",
+        "Write a whole text file of the project in the editor. A person is asked first.",
+        {**_PATH, "content": {"type": "string"}},
+    ),
+    RUN: (
+        "execute",
+        "Run a program in a terminal of the editor, and return its output. A person is asked first.",
+        {"command": {"type": "string"}, "args": {"type": "array", "items": {"type": "string"}}},
+    ),
+}
+OUTPUT_BYTES_MAX = 50_000  # of a terminal
+RELEASE_S = 5.0  # how long the editor may need to end a terminal
 ALLOW: Json = {"optionId": "once", "name": "Allow", "kind": "allow_once"}
 ALWAYS: Json = {"optionId": "always", "name": "Always allow this tool", "kind": "allow_always"}
 DENY: Json = {"optionId": "deny", "name": "Deny", "kind": "reject_once"}
@@ -83,6 +107,7 @@ class EditorPrompt(Followed):
     session_id: str
     is_cancelled: bool = False
     is_streamed: bool = False  # the text of the next message was sent piece by piece
+    tools: set[trio.CancelScope] = field(default_factory=set)  # calls that the editor runs
 
 
 @dataclass(eq=False)
@@ -99,6 +124,9 @@ class Editor:
     _asked: dict[int, trio.MemorySendChannel[Json]] = field(default_factory=dict)
     _count: int = 0
     _prompts: list[EditorPrompt] = field(default_factory=list)
+    _tools: Sequence[Json] = ()
+    _folders: dict[str, str] = field(default_factory=dict)  # of the projects, by session
+    _allowed: set[tuple[str, str]] = field(default_factory=set)  # tools that always may run, by session
     _ids: Ids = field(default_factory=lambda: Ids(SystemClock(), system_randomness()))
 
     # JSON-RPC
@@ -169,6 +197,17 @@ class Editor:
         await self._send({"id": number, "method": method, "params": params})
         return await receiving.receive()
 
+    async def _ask_for(self, method: str, params: Json) -> Json:
+        """Return the result of a request to the editor.
+
+        Raises:
+            RpcError: it refuses.
+        """
+        answer = await self._ask(method, params)
+        if "error" in answer:
+            raise RpcError(FAILED, str((answer["error"] or {}).get("message")))
+        return answer.get("result") or {}
+
     async def _update(self, session_id: str, updates: Iterator[Json]) -> None:
         for update in updates:
             await self._send({"method": "session/update", "params": {"sessionId": session_id, "update": update}})
@@ -177,6 +216,7 @@ class Editor:
 
     async def _initialize(self, params: Json) -> Json:
         int(params["protocolVersion"])
+        self._tools = tools_of(params.get("clientCapabilities") or {})
         about = {"name": "pattern", "title": "Pattern", "version": version("pattern-server")}
         return {
             "protocolVersion": PROTOCOL_VERSION,
@@ -185,12 +225,18 @@ class Editor:
             "authMethods": [],
         }
 
-    async def _new(self, _params: Json) -> Json:
-        made = await self.home.call("POST", "agents", self.agent, "sessions", body={"origin": ORIGIN})
+    async def _new(self, params: Json) -> Json:
+        folder, workspace = str(params.get("cwd") or ""), None
+        with suppress(ServerFailed):  # it belongs to none
+            workspace = (await self.home.get("workspaces", path=folder))["items"][0]["id"]
+        body = {"origin": ORIGIN, "workspace": workspace}
+        made = await self.home.call("POST", "agents", self.agent, "sessions", body=body)
+        self._folders[made["id"]] = folder
         return {"sessionId": made["id"]}
 
     async def _load(self, params: Json) -> Json:
         session_id = str(params["sessionId"])
+        self._folders[session_id] = str(params.get("cwd") or "")
         await self.home.get("agents", self.agent, "sessions", session_id)
         rows = await self.home.pages("agents", self.agent, "messages", session=session_id)
         for row in reversed(rows):
@@ -205,11 +251,14 @@ class Editor:
         [prompt] = [one for one in self._prompts if one.params is params]
         try:
             prompt.body = {"content": content_of(params["prompt"]), "session_id": prompt.session_id, "source": ORIGIN}
+            prompt.body["tools"] = self._tools
             ended = "the server ended the stream; the turn continues"
             last = await prompt.follow(self.home, partial(self._take, prompt), ended=ended)
             return {"stopReason": stop_of(last)}
         finally:
             self._prompts.remove(prompt)
+            for scope in prompt.tools:
+                scope.cancel()
 
     async def _take(self, prompt: EditorPrompt, event: ServerEvent) -> ServerEvent | None:
         """Tell the editor what an event means; return the event if it ends the turn."""
@@ -220,7 +269,8 @@ class Editor:
         if event.name in TERMINAL:
             return event
         if event.name == "approval.requested":
-            self.nursery.start_soon(self._put, prompt, event.data)
+            answer = self._run if "client" in event.data["request"] else self._put
+            self.nursery.start_soon(answer, prompt, event.data)
         await self._update(prompt.session_id, of_event(event, prompt))
         return None
 
@@ -239,25 +289,96 @@ class Editor:
 
     async def _put(self, prompt: EditorPrompt, approval: Json) -> None:
         """Put a question to the person at the editor. An answer from elsewhere counts if it comes first."""
+        chosen = await self._chosen(prompt, approval, has_subject=bool(approval["request"].get("subject")))
+        if chosen is None:
+            return  # the turn is cancelled, or waits for an answer from elsewhere
+        body = {"decision": "deny"} if chosen == "deny" else {"decision": "approve", "scope": chosen}
+        await self._decide(approval, body)
+
+    async def _chosen(self, prompt: EditorPrompt, approval: Json, *, has_subject: bool) -> str | None:
+        """Return what the person at the editor chose; None for nothing."""
         request = approval["request"]
-        options = [ALLOW, ALWAYS, DENY] if request.get("subject") else [ALLOW, DENY]
+        options = [ALLOW, ALWAYS, DENY] if has_subject else [ALLOW, DENY]
         call: Json = {"toolCallId": approval["approval_id"]}
         if "call_id" in request:
             call = {"toolCallId": id_of(prompt.turn_id, request), "rawInput": request.get("arguments")}
         asked = {"sessionId": prompt.session_id, "toolCall": {**call, "title": what_is_asked(request)}}
         answer = await self._ask("session/request_permission", {**asked, "options": options})
         outcome = (answer.get("result") or {}).get("outcome") or {}
-        chosen = outcome.get("optionId")
-        if outcome.get("outcome") != "selected":
-            return  # the turn is cancelled, or waits for an answer from elsewhere
-        body = {"decision": "deny"} if chosen == "deny" else {"decision": "approve", "scope": chosen}
+        return str(outcome.get("optionId")) if outcome.get("outcome") == "selected" else None
+
+    async def _decide(self, approval: Json, body: Json) -> None:
         try:
             await self.home.call("POST", "approvals", approval["approval_id"], body=body)
         except (ServerFailed, ServerUnreachable) as error:
             self.output.note(error.message)
 
+    async def _run(self, prompt: EditorPrompt, approval: Json) -> None:
+        """Have the editor run a call of one of its tools, until the prompt is answered."""
+        request = approval["request"]
+        known = prompt.session_id, request["tool"]
+        with trio.CancelScope() as scope:
+            prompt.tools.add(scope)
+            body: Json = {"decision": "approve"}
+            try:
+                if request["tool"] != READ and known not in self._allowed:
+                    match await self._chosen(prompt, approval, has_subject=True):
+                        case "always":
+                            self._allowed.add(known)
+                        case "once":
+                            pass
+                        case _:
+                            body = {"decision": "deny", "reason": "the person at the editor did not allow it"}
+                if body["decision"] == "approve":
+                    body["result"] = await self._result(prompt.session_id, request["tool"], request["arguments"])
+            except RpcError as error:
+                body["result"] = f"Error: {error}"
+            except (KeyError, TypeError) as error:
+                body["result"] = f"Error: the arguments or the editor's answer are not valid: {error!r}"
+            await self._decide(approval, body)
+
+    async def _result(self, session_id: str, tool: str, given: Json) -> str:
+        """Return what a tool of the editor answers.
+
+        Raises:
+            RpcError: the editor refuses.
+        """
+        here, folder = {"sessionId": session_id}, self._folders.get(session_id, "")
+        if tool == READ:
+            part = {name: value for name, value in given.items() if name in ("line", "limit")}
+            asked = {**here, **part, "path": str(Path(folder, given["path"]))}
+            return str((await self._ask_for("fs/read_text_file", asked))["content"])
+        if tool == WRITE:
+            path = str(Path(folder, given["path"]))
+            await self._ask_for("fs/write_text_file", {**here, "path": path, "content": given["content"]})
+            return f"Wrote {path}."
+        program = {"command": given["command"], "args": given.get("args") or [], "cwd": folder or None}
+        made = await self._ask_for("terminal/create", {**here, **program, "outputByteLimit": OUTPUT_BYTES_MAX})
+        terminal = {**here, "terminalId": made["terminalId"]}
+        try:
+            ended = await self._ask_for("terminal/wait_for_exit", terminal)
+            output = str((await self._ask_for("terminal/output", terminal))["output"])
+        finally:
+            with trio.move_on_after(RELEASE_S, shield=True):  # it ends the program, too
+                await self._ask_for("terminal/release", terminal)
+        status = f"signal {ended['signal']}" if ended.get("signal") else f"exit code {ended.get('exitCode')}"
+        return f"{output}\n({status})"
+
 
 # What the editor sends
+
+
+def tools_of(capabilities: Json) -> list[Json]:
+    """Return the tools that an editor offers, as a message has them."""
+    files = capabilities.get("fs") or {}
+    can = {READ: files.get("readTextFile"), WRITE: files.get("writeTextFile"), RUN: capabilities.get("terminal")}
+    made = []
+    for name, (_kind, description, properties) in EDITOR_TOOLS.items():
+        if can[name]:
+            needed = [one for one in properties if one in ("path", "content", "command")]
+            parameters = {"type": "object", "properties": properties, "required": needed}
+            made.append({"name": name, "description": description, "parameters": parameters})
+    return made
 
 
 def content_of(blocks: Sequence[Json]) -> list[Json]:
@@ -353,7 +474,8 @@ def _chunk(kind: str, text: str) -> Json:
 
 
 def _call(call_id: str, tool: str, arguments: object) -> Json:
-    about = {"title": tool, "kind": "other", "status": "pending", "rawInput": arguments}
+    kind = EDITOR_TOOLS[tool][0] if tool in EDITOR_TOOLS else "other"
+    about = {"title": tool, "kind": kind, "status": "pending", "rawInput": arguments}
     return {"sessionUpdate": "tool_call", "toolCallId": call_id, **about}
 
 

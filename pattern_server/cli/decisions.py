@@ -14,7 +14,6 @@ from pattern_core.ids import SystemClock, system_randomness
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, local
 from pattern_server.cli.names import DECISION, WORKSPACE
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
-from pattern_server.cli.workspaces import whole
 from pattern_server.config import Config
 from pattern_server.decision_store import DecisionStore
 
@@ -29,7 +28,7 @@ decisions = PlainGroup("decisions", help="Decisions of projects, and files of th
 @click.option("--all", "archived", is_flag=True, help="Also archived ones.")
 async def list_all(home: Home, output: Output, workspace: str | None, archived: bool) -> None:
     """List decisions in the order in which they were stored."""
-    rows = await home.pages("decisions", workspace=workspace and whole(workspace), archived=archived)
+    rows = await home.pages("decisions", workspace=workspace, archived=archived)
     output.table(COLUMNS, rows, empty="There is no such decision. Add one: pattern decisions add TITLE TEXT")
 
 
@@ -49,7 +48,7 @@ async def show(home: Home, output: Output, decision_id: str) -> None:
 @click.option("--important", is_flag=True, help="Show it rather than others.")
 async def add(home: Home, output: Output, workspace: str, **given: Any) -> None:
     """Add a decision to a project: TITLE, and the reasons in TEXT."""
-    body = {**given, "workspace": whole(workspace), "tags": [*given["tags"]], "cwd": str(Path.cwd())}
+    body = {**given, "workspace": workspace, "tags": [*given["tags"]], "cwd": str(Path.cwd())}
     made = await home.call("POST", "decisions", body=body)
     output.result(made, f"Added {made['title']} ({made['id']}).")
 
@@ -97,7 +96,7 @@ async def sync(home: Home, output: Output, file: Path, workspace: str, trust: bo
     What was changed on one side is changed on the other; what was changed on both is listed, and stays as it is.
     """
     store = DecisionStore(file.absolute(), SystemClock(), system_randomness())
-    query = {"workspace": whole(workspace), "source": file.name, "trust": trust, "sync": True}
+    query = {"workspace": workspace, "source": file.name, "trust": trust, "sync": True}
     lines = await store.lines()
     done = await home.call("POST", "decisions", "import", data=b"".join(one.line for one in lines), params=query)
     seen = {record["id"]: line.rstrip(b"\r\n") for line, record in reversed(lines) if record is not None}

@@ -29,7 +29,8 @@ class DecisionRequest(RequestModel):
 
     An approval can hold for later calls: `time` for any within `seconds`, `same` for the same arguments, `always` for
     any; the last two until they are revoked, or for `seconds`. `arguments` replace those of a tool call, except with
-    the scope `same`. A denial holds for this question only; the agent sees its `reason`.
+    the scope `same`. A denial holds for this question only; the agent sees its `reason`. A call of a client's tool is
+    approved with its `result`.
     """
 
     decision: Literal["approve", "deny"]
@@ -37,6 +38,7 @@ class DecisionRequest(RequestModel):
     seconds: float | None = None
     arguments: dict[str, Any] | None = None
     reason: Annotated[str | None, Field(max_length=REASON_CHARS_MAX)] = None
+    result: str | None = None
 
 
 @router.get("/approvals", response_model=page_of(APPROVAL))

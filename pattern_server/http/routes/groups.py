@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from pattern_core.errors import Conflict, NotFound
+from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_core.groups.group import Group, MemberSpec
 from pattern_core.views import view_conversation
 from pattern_db.enums import TrustLevel
@@ -183,6 +183,8 @@ async def send(
     It is a turn of the group, and its members' turns are its own: the events of the stream name them. Everything else
     is as for a message to an agent.
     """
+    if body.tools:
+        raise InvalidInput("`tools`: only agents can call them; leave them out, or send the message to an agent")
     incoming = incoming_of(body, "", home.caller.sender, idempotency_key)
     return await deliver(home, lambda constellation: constellation.submit_to_group(g, incoming), accept, prefer)
 

@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from pattern_core.agent_settings import MessagePolicy
+from pattern_core.agents import Agent
 from pattern_core.compaction.compaction import Made, Summary
 from pattern_core.compaction.compaction import list_summaries as stored_summaries
 from pattern_core.conversation.imports import Imported, PastMessage
@@ -23,7 +24,8 @@ from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.images import image_of_bytes, image_of_url, read
 from pattern_core.limits import IMAGE_BYTES_MAX, IMPORT_MESSAGES_MAX
 from pattern_core.messages import Image, Text
-from pattern_core.turns.admission import IncomingMessage, Ticket
+from pattern_core.models.model import ToolSpec
+from pattern_core.turns.admission import IncomingMessage, Ticket, TurnOptions
 from pattern_core.views import TurnView
 from pattern_db.enums import Role
 from pattern_server.http import LEFT
@@ -44,6 +46,10 @@ SUMMARY = answer_of(
 )
 COMPACTED = answer_of(Made, "messages tokens_before tokens_after summary_ids trouble", "Compaction")
 IMPORTED = answer_of(Imported, "ids", "HistoryImport")
+
+CLIENT_TOOLS_MAX = 128  # of one message
+TOOL_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
+NO_PARAMETERS = {"type": "object", "properties": {}}
 
 IdempotencyKey = Annotated[
     str | None,
@@ -84,6 +90,16 @@ class ImagePartRequest(RequestModel):
     media_type: str | None = None
 
 
+class ClientToolRequest(RequestModel):
+    """A tool that the client runs. A call of it is an approval with `client` in its `request`, and the turn waits until
+    the client approves it with the `result`.
+    """
+
+    name: Annotated[str, Field(pattern=TOOL_NAME)]
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: dict(NO_PARAMETERS))
+
+
 class MessageRequest(RequestModel):
     """A message to an agent."""
 
@@ -93,6 +109,7 @@ class MessageRequest(RequestModel):
     session_id: str | None = None
     source: str | None = None
     source_metadata: dict[str, Any] | None = None
+    tools: Annotated[list[ClientToolRequest], Field(default_factory=list, max_length=CLIENT_TOOLS_MAX)]
 
 
 class PastMessageRequest(RequestModel):
@@ -148,7 +165,25 @@ async def send(
     same turn.
     """
     incoming = incoming_of(body, a, home.caller.sender, idempotency_key)
-    return await deliver(home, lambda constellation: constellation.submit(incoming), accept, prefer)
+
+    async def submit(constellation: Constellation) -> Ticket:
+        if incoming.options.tools:
+            check_tools(constellation, await constellation.roster.get(a), incoming.options)
+        return await constellation.submit(incoming)
+
+    return await deliver(home, submit, accept, prefer)
+
+
+def check_tools(constellation: Constellation, agent: Agent, options: TurnOptions) -> None:
+    """Check the names of tools that a client offers.
+
+    Raises:
+        InvalidInput: two have the same name, or the agent has such a tool of its own.
+    """
+    names = [tool.name for tool in options.tools]
+    own = {spec.name for spec in constellation.tools.specs(agent.enabled_tools)}
+    if twice := [name for name in names if name in own or names.count(name) > 1]:
+        raise InvalidInput(f"`tools`: the agent {agent.name} would have two tools {twice[0]!r}; rename yours")
 
 
 def incoming_of(body: MessageRequest, agent: str, sender: str, idempotency_key: str | None) -> IncomingMessage:
@@ -165,6 +200,7 @@ def incoming_of(body: MessageRequest, agent: str, sender: str, idempotency_key: 
         priority=body.priority,
         policy=body.policy,
         session_id=body.session_id,
+        options=TurnOptions(tools=[ToolSpec(**tool.model_dump()) for tool in body.tools]),
     )
 
 

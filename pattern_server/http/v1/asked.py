@@ -21,11 +21,9 @@ from pattern_core.messages import Image, Message, Text, ToolCall, ToolResult
 from pattern_core.models.model import ANY_TOOL, ToolSpec
 from pattern_core.turns.admission import TurnOptions
 from pattern_server.http.bodies import RequestModel
-from pattern_server.http.routes.messages import ImagePartRequest, TextPartRequest, parts_of
+from pattern_server.http.routes.messages import NO_PARAMETERS, TOOL_NAME, ImagePartRequest, TextPartRequest, parts_of
 
 JSON_ONLY = "Answer with one JSON object and nothing else."
-_NO_PARAMETERS = {"type": "object", "properties": {}}
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _DATA_URL = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 # Open WebUI's titles, tags, follow-up questions, searches and completions, but not its questions about documents.
 _TASK = re.compile(r"### Task:\n.*(<chat_history>|autocompletion system)", re.DOTALL)
@@ -261,8 +259,8 @@ def _tool(tool: Mapping[str, Any]) -> ToolSpec:
             "name": str(name),
             **more,
         }:
-            about, parameters = more.get("description") or "", more.get("parameters") or _NO_PARAMETERS
-            if _NAME.fullmatch(name) and isinstance(about, str) and isinstance(parameters, dict):
+            about, parameters = more.get("description") or "", more.get("parameters") or NO_PARAMETERS
+            if re.fullmatch(TOOL_NAME, name) and isinstance(about, str) and isinstance(parameters, dict):
                 return ToolSpec(name=name, description=about, parameters=parameters)
     raise InvalidInput(
         "`tools`: a client can offer functions, with a name (letters, digits, _ and -), a description and parameters"

@@ -29,7 +29,7 @@ from pattern_db.errors import DatabaseError
 from pattern_db.journal.usage import UsageSum
 from pattern_server.http.bodies import RequestModel
 from pattern_server.http.errors import OPENAI, for_path, of_error
-from pattern_server.http.routes.messages import ended
+from pattern_server.http.routes.messages import check_tools, ended
 from pattern_server.http.routing import Access, MayChat, Router, Server
 from pattern_server.http.sse import EventStream, sent
 from pattern_server.http.v1.asked import A_BOOL, Asked, AskedRequest, Effort
@@ -131,9 +131,7 @@ async def answering(constellation: Constellation, named: NamedModel, options: Tu
         if options.tools or not agent.workers:
             raise InvalidInput("`tools`: only agents can call them; leave them out, or choose an agent as the model")
         return await constellation.roster.get(agent.workers[0].id)
-    own = {spec.name for spec in constellation.tools.specs(agent.enabled_tools)}
-    if both := [tool.name for tool in options.tools if tool.name in own]:
-        raise InvalidInput(f"`tools`: the agent {agent.name} has a tool {both[0]!r} of its own; rename yours")
+    check_tools(constellation, agent, options)
     return agent
 
 

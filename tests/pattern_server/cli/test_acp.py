@@ -18,7 +18,7 @@ import pytest
 import trio
 import trio.testing
 
-from pattern_core.messages import Text
+from pattern_core.messages import Text, ToolResult
 from pattern_core.models.errors import ModelRejected
 from pattern_core.models.model import ModelReply
 from pattern_core.testing.model import NO_USAGE, Paced, ScriptedProvider, calls, says
@@ -72,6 +72,8 @@ class Client:
         self.updates: list[dict[str, Any]] = []
         self.permissions: list[dict[str, Any]] = []
         self.permit: Callable[[dict[str, Any]], str | None] | None = None
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.answers: dict[str, dict[str, Any] | None] = {}  # to other requests; None: not yet
         self._answers: dict[int, Any] = {}
         self._heard = trio.Condition()
         nursery.start_soon(self._listen)
@@ -82,9 +84,13 @@ class Client:
             assert message["jsonrpc"] == "2.0"
             if message.get("method") == "session/update":
                 self._check(message["params"])
-            elif "method" in message:
-                assert message["method"] == "session/request_permission"
+            elif message.get("method") == "session/request_permission":
                 await self._permit(message)
+            elif "method" in message:
+                self.requests.append((message["method"], message["params"]))
+                answer = self.answers[message["method"]]
+                if answer is not None:
+                    await self.tell(id=message["id"], **answer)
             else:
                 async with self._heard:
                     self._answers[message["id"]] = message
@@ -212,6 +218,103 @@ async def test_a_question_is_put_to_the_person(
         assert "ada wants to run block_edit" in asked["toolCall"]["title"]
         await client.say(session_id, "I like tea.")
         assert len(client.permissions) == (1 if choice == "always" else 2)
+
+
+CAN = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
+COMMAND = {"command": "make", "args": ["test"]}
+TERMINAL: dict[str, dict[str, Any] | None] = {
+    "terminal/create": {"result": {"terminalId": "t1"}},
+    "terminal/wait_for_exit": {"result": {"exitCode": 2, "signal": None}},
+    "terminal/output": {"result": {"output": "1 failed", "truncated": False}},
+    "terminal/release": {"result": None},
+}
+
+
+def results_of(scripted: ScriptedProvider) -> list[str]:
+    """The results of tools that the last prompt shows."""
+    shown = [part for one in scripted.requests[-1].messages for part in one.parts]
+    return [part.content for part in shown if isinstance(part, ToolResult)]
+
+
+async def test_the_editor_reads_and_writes_files_and_runs_programs(place: Place, scripted: ScriptedProvider) -> None:
+    write = {"path": "a.py", "content": "print(2)\n"}
+    scripted._script = iter([
+        calls("editor_read_file", {"path": "src/a.py", "line": 3}), calls("editor_write_file", write),
+        calls("editor_write_file", write), calls("editor_run", COMMAND), says("Done."),
+    ])  # fmt: skip
+    await place.constellation()
+    async with editing(place) as client:
+        await client.ask("initialize", protocolVersion=1, clientCapabilities=CAN)
+        session_id = await client.session()
+        content = {"content": "print(1)\n"}
+        client.answers = {
+            "fs/read_text_file": {"result": content},
+            "fs/write_text_file": {"result": None},
+            **TERMINAL,
+        }
+        client.permit = lambda params: "always" if "write" in params["toolCall"]["title"] else "once"
+        assert (await client.say(session_id, "Repair it."))["result"] == {"stopReason": "end_turn"}
+    here = {"sessionId": session_id}
+    terminal = {**here, "terminalId": "t1"}
+    assert client.requests == [
+        ("fs/read_text_file", {**here, "path": "/work/src/a.py", "line": 3}),
+        *[("fs/write_text_file", {**here, "path": "/work/a.py", "content": "print(2)\n"})] * 2,
+        ("terminal/create", {**here, **COMMAND, "cwd": "/work", "outputByteLimit": 50_000}),
+        *[(f"terminal/{name}", terminal) for name in ("wait_for_exit", "output", "release")],
+    ]
+    assert len(client.permissions) == 2  # to write, always; to run
+    results = results_of(scripted)
+    assert ["print(1)" in results[0], "Wrote" in results[1], "1 failed\n(exit code 2)" in results[3]] == [True] * 3
+    begun = [one["kind"] for one in client.updates if one["sessionUpdate"] == "tool_call"]
+    assert begun == ["read", "edit", "edit", "execute"]
+
+
+async def test_what_the_person_or_the_editor_refuses_is_said_to_the_agent(
+    place: Place, scripted: ScriptedProvider
+) -> None:
+    scripted._script = iter([calls("editor_run", COMMAND), calls("editor_read_file", {"path": "x"}), says("I see.")])
+    await place.constellation()
+    async with editing(place) as client:
+        await client.ask("initialize", protocolVersion=1, clientCapabilities=CAN)
+        session_id = await client.session()
+        client.answers = {"fs/read_text_file": {"error": {"code": -32002, "message": "no such file"}}}
+        client.permit = lambda _params: "deny"
+        await client.say(session_id, "Run the tests.")
+    assert [name for name, _params in client.requests] == ["fs/read_text_file"]
+    denied, failed = results_of(scripted)
+    assert "did not allow it" in denied and "Error: no such file" in failed
+
+
+async def test_a_cancelled_prompt_ends_the_program_that_the_editor_runs(
+    place: Place, scripted: ScriptedProvider
+) -> None:
+    scripted._script = iter([calls("editor_run", COMMAND), says("Never said.")])
+    await place.constellation()
+    async with editing(place) as client:
+        await client.ask("initialize", protocolVersion=1, clientCapabilities={"terminal": True})
+        session_id = await client.session()
+        client.answers, client.permit = {**TERMINAL, "terminal/wait_for_exit": None}, lambda _params: "once"
+        await client.begin("session/prompt", 7, sessionId=session_id, prompt=[{"type": "text", "text": "x"}])
+        with trio.fail_after(PATIENCE_S):
+            while len(client.requests) < 2:
+                await trio.sleep(0.01)
+            await client.tell(method="session/cancel", params={"sessionId": session_id})
+            assert (await client.end(7))["result"] == {"stopReason": "cancelled"}
+            while client.requests[-1][0] != "terminal/release":
+                await trio.sleep(0.01)
+    assert [tool.name for tool in scripted.requests[0].tools if tool.name.startswith("editor")] == ["editor_run"]
+
+
+async def test_a_session_belongs_to_the_workspace_of_its_folder(place: Place) -> None:
+    await place.constellation()
+    there = (await place.admin.post("/constellations/home/workspaces", json={"workspace": "shop"})).json()["id"]
+    await place.admin.post(f"/constellations/home/workspaces/{there}/roots", json={"path": "/work"})
+    async with editing(place) as client:
+        session_id = await client.session()
+        elsewhere = await client.ask("session/new", cwd="/elsewhere", mcpServers=[])
+    sessions = (await place.admin.get("/constellations/home/agents/ada/sessions")).json()["items"]
+    of = {one["id"]: one["workspace"] for one in sessions}
+    assert of == {session_id: there, elsewhere["result"]["sessionId"]: None}
 
 
 async def test_a_cancelled_prompt_says_so(place: Place, scripted: ScriptedProvider) -> None:

@@ -47,7 +47,7 @@ def test_what_a_trial_found() -> None:
 
 def test_the_models_and_who_uses_them(home: Pattern) -> None:
     rows = [line.split() for line in home("model", "list").out.splitlines()]
-    assert ["embedded/rules-1", "128,000", "$0.00", "in,", "$0.00", "out", "yes", "default,", "home/ada"] in rows
+    assert ["embedded/rules-1", "32,000", "$0.00", "in,", "$0.00", "out", "yes", "default,", "home/ada"] in rows
     assert home("model", "list", "--json").json["used_by"] == {"embedded/rules-1": ["home/ada"]}
 
 
