@@ -36,7 +36,6 @@ from pattern_db.journal import turns
 from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import external_refs, imports, messages, sessions
 from pattern_db.tables.external_refs import ExternalRef
-from pattern_db.tables.imports import ArchiveImport
 from pattern_db.tables.messages import MessageRow
 
 SYSTEM, _KIND = "codepilot", "session"  # the first is the `origin` of sessions, too
@@ -162,7 +161,7 @@ async def _store(
     ids, times = storage.ids, [time for time, _at, _no in order]
     floor = reserve(ids, times) if times else 0
     last: list[str] = []
-    now, turn_ids, audit = storage.now(), [ids.new("turn") for _chat in coming], ids.new("imp")
+    now, turn_ids = storage.now(), [ids.new("turn") for _chat in coming]
 
     def store(connection: Connection) -> list[Event]:
         free = free_positions(connection, agent_id, times, floor) if times else []
@@ -191,10 +190,7 @@ async def _store(
             ref = ExternalRef(SYSTEM, _KIND, "", after + at + 1, new.id, chat.digest, raw)
             external_refs.add(connection, ref)
             done.added.update(sessions=1, messages=len(rows))
-        log: Json = {"root": "", "owners": [agent_id], "decisions": [], "system": SYSTEM}
-        log |= {"added": done.added, "present": done.present}
-        problems = len(done.conflicts) + len(done.skipped)
-        imports.add(connection, ArchiveImport(audit, now, source, 0, problems, 0, log))
+        imports.add(connection, done.audit(storage, source, owners=[agent_id], system=SYSTEM))
         return events
 
     work = UnitOfWork()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
 
 from pattern_core.decisions import VALUES, Decision, related, sanitized
+from pattern_core.delta_files import FileImport
 from pattern_core.errors import InvalidInput
 from pattern_core.unit_of_work import Storage, given_or_alone
 from pattern_db.columns import canonical, to_json
@@ -24,11 +25,10 @@ from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.tables import decisions, imports
 from pattern_db.tables.decisions import DecisionLine, DecisionLink
-from pattern_db.tables.imports import ArchiveImport
 
 ID_CHARS_MAX = 200
 COUNT_MAX = 2**53
-LISTED_MAX = 100  # conflicts and skipped lines that are named
+KIND = "decisions"  # in the counts of an import
 Record = Mapping[str, Any]
 # The keys of a record in the order of one that is made here, with our names.
 _KEYS = {
@@ -58,17 +58,9 @@ _KEYS = {
     "freshness": "freshness",
 }
 _TIMES, _LISTS, _FLAGS = {"createdAt", "updatedAt"}, {"tags", "details"}, {"important", "archived"}
+_USE = ("retrievalCount", "injectionCount", "lastRetrievedAt", "lastInjectedAt")
 _COUNTS, _TEXTS = {"retrievalCount", "injectionCount"}, {"cwd", "project", "title", "text"}
 _WORDS = {"title", "text", "summary"}  # which people wrote, and which may hold secrets
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionImport:
-    """What an import did, in records; `conflicts` were changed here and there, `skipped` cannot be read."""
-
-    counts: Counter[str] = field(default_factory=Counter)  # added, updated, present
-    conflicts: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +76,10 @@ class _Stored:
         """Return the records of the files by id, in their order."""
         return {line.decision_id: record_of(line.line) for line in self.lines if line.decision_id}
 
-    def written(self) -> dict[str, bytes]:
-        """Return the line of each decision as it is now, without its line end."""
+    def written(self, *, is_counted: bool = True) -> dict[str, bytes]:
+        """Return the line of each decision as it is now, without its line end; unless `is_counted`, as if it had not
+        been used here.
+        """
         records = self.records()
         then, now = related(_without_cycles(_links_of(records), ())[0]), related(self.links)
         trusted = {line.decision_id: line for line in self.lines}
@@ -99,6 +93,7 @@ class _Stored:
             line = trusted[row.id]
             before = decision_of(came, row.workspace, is_trusted=line.is_trusted, author=row.changed_by)
             old = {**_shown(before), **_linked(then, row.id)}
+            shown |= {} if is_counted else {name: old[name] for name in _USE}
             changed = {name: value for name, value in shown.items() if value != old[name]}
             for name, value in changed.items():
                 if name in ("supersedes", "conflictsWith"):  # what it says of decisions that are not there stays
@@ -114,7 +109,7 @@ class _Stored:
 class _Plan:
     """What an import stores."""
 
-    done: DecisionImport = field(default_factory=DecisionImport)
+    done: FileImport = field(default_factory=FileImport)
     rows: list[Decision] = field(default_factory=list)
     changed: list[Decision] = field(default_factory=list)
     lines: list[DecisionLine] = field(default_factory=list)
@@ -145,7 +140,7 @@ async def import_decisions(
     source: str = "",
     is_trusted: bool = False,
     is_dry: bool = False,
-) -> DecisionImport:
+) -> FileImport:
     """Add the records of a file to a workspace (its id). They are important only if `is_trusted`.
 
     Raises:
@@ -157,10 +152,8 @@ async def import_decisions(
     )
     done = plan.done
     if (plan.lines or plan.relined) and not is_dry:
-        problems = len(done.conflicts) + len(done.skipped)
-        log = {"root": "", "owners": [], "decisions": [], "system": "decisions", "workspace": workspace, **done.counts}
-        audit = ArchiveImport(storage.ids.new("imp"), storage.now(), source, 0, problems, 0, log)
-        counts = {name: done.counts[name] for name in ("added", "updated")}
+        audit = done.audit(storage, source, system=KIND, workspace=workspace)
+        counts = {"added": done.added[KIND], "updated": done.updated[KIND]}
         async with given_or_alone(None, storage.commit) as work:
             work.store(plan.store)
             work.store(imports.add, audit)
@@ -186,14 +179,12 @@ def record_of(line: bytes) -> Record:
         raise InvalidInput(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidInput("not an object")
-    if not isinstance(found.get("id"), str) or not 1 <= len(found["id"]) <= ID_CHARS_MAX:
-        raise InvalidInput(f"without an `id` of 1 to {ID_CHARS_MAX} characters")
-    if _text(found["id"]) != found["id"]:
-        raise InvalidInput("with an `id` that cannot be stored")
+    if not isinstance(one := found.get("id"), str) or not 1 <= len(one) <= ID_CHARS_MAX or _text(one) != one:
+        raise InvalidInput(f"without an `id` of 1 to {ID_CHARS_MAX} characters that can be stored")
     return found
 
 
-def decision_of(record: Record, workspace: str, *, is_trusted: bool, author: str) -> Decision:
+def decision_of(record: Record, workspace: str, *, author: str, is_trusted: bool = False) -> Decision:
     """Return a record as a decision. A field of another type counts as missing, it stays in the line."""
     values: dict[str, Any] = {}
     for key, name in _KEYS.items():
@@ -225,10 +216,11 @@ def _planned(
 ) -> _Plan:
     plan, lines = _Plan(), {line.decision_id: line for line in stored.lines if line.decision_id}
     done, written, records = plan.done, stored.written(), stored.records()
+    unused = stored.written(is_counted=False)
     kept = Counter(line.line.rstrip(b"\r\n") for line in stored.lines if line.decision_id is None)
     before, seen = dict(records), dict[str, int]()
     position = max((line.position for line in stored.lines), default=0)
-    for number, line in enumerate(_lines(data), start=1):
+    for number, line in enumerate(split_lines(data), start=1):
         content, record_id = line.rstrip(b"\r\n"), None
         try:
             record = record_of(line)
@@ -247,26 +239,66 @@ def _planned(
                 plan.lines.append(DecisionLine(new_id("line"), workspace, position, None, is_trusted, line))
             continue
         seen[record_id] = number
-        old = lines.get(record_id)
-        if record_id not in stored.rows:
+        old, row = lines.get(record_id), stored.rows.get(record_id)
+        base = None if old is None else old.line.rstrip(b"\r\n")
+        if row is None:
             position += 1
             plan.rows.append(decision_of(record, workspace, is_trusted=is_trusted, author=author))
             plan.lines.append(DecisionLine(new_id("line"), workspace, position, record_id, is_trusted, line))
             records[record_id] = record
-            done.counts["added"] += 1
-        elif content == written[record_id] or (old is not None and content == old.line.rstrip(b"\r\n")):
-            done.counts["present"] += 1
-        elif old is not None and written[record_id] == old.line.rstrip(b"\r\n"):
-            plan.changed.append(decision_of(record, workspace, is_trusted=old.is_trusted, author=author))
+            done.added[KIND] += 1
+        elif content in (written[record_id], base):
+            done.present[KIND] += 1
+            if content != written[record_id]:
+                done.outgoing.append(written[record_id])
+            elif old is None:  # from now on it is known what both had
+                position += 1
+                plan.lines.append(DecisionLine(new_id("line"), workspace, position, record_id, True, line))
+            elif content != base:
+                plan.relined.append((old.id, line))
+        elif old is not None and unused[record_id] == base:
+            given = decision_of(record, workspace, is_trusted=old.is_trusted or row.important, author=author)
+            plan.changed.append(_with_use(given, row, decision_of(records[record_id], workspace, author=author)))
             plan.relined.append((old.id, line))
             records[record_id] = record
-            done.counts["updated"] += 1
+            done.updated[KIND] += 1
         else:
             done.conflicts.append(
                 f"line {number}: {record_id} was changed here and in the file; it stays as it is here"
             )
+    done.outgoing.extend(written[one] for one in stored.rows if one not in seen)
     _plan_links(plan, stored, before, records)
     return plan
+
+
+def _with_use(given: Decision, here: Decision, before: Decision) -> Decision:
+    """Return what a file gives, with the use that was counted here since the line before."""
+    used: dict[str, Any] = {}
+    for count, last in (("retrieval_count", "last_retrieved_at"), ("injection_count", "last_injected_at")):
+        used[count] = getattr(given, count) + max(0, getattr(here, count) - getattr(before, count))
+        used[last] = max(getattr(given, last) or "", getattr(here, last) or "") or None
+    return replace(given, **used)
+
+
+def problems_of(data: bytes) -> tuple[list[str], list[str]]:
+    """Return what is wrong in a file of decisions, and what is only unusual, in words with the numbers of the lines."""
+    wrong, unusual, records, seen = list[str](), list[str](), dict[str, Record](), dict[str, int]()
+    for number, line in enumerate(split_lines(data), start=1):
+        try:
+            record = record_of(line) if line.strip() else {}
+        except InvalidInput as error:
+            wrong.append(f"line {number}: {error.message}")
+            continue
+        if record and seen.setdefault(record["id"], number) != number:
+            wrong.append(f"line {number}: with the id of line {seen[record['id']]}")
+        elif record:
+            records[record["id"]] = record
+        for key, allowed in {**VALUES, "source": frozenset(map(str, DecisionSource))}.items():
+            if (value := record.get(key)) is not None and not (isinstance(value, str) and value in allowed):
+                unusual.append(f"line {number}: `{key}` is not one of {', '.join(sorted(allowed))}")
+    cyclic = _without_cycles(_links_of(records), ())[1]
+    wrong.extend(f"{link.from_id} cannot supersede {link.to_id}, which supersedes it" for link in cyclic)
+    return wrong, unusual
 
 
 def _plan_links(plan: _Plan, stored: _Stored, before: Mapping[str, Record], after: Mapping[str, Record]) -> None:
@@ -361,7 +393,8 @@ def _bytes_of(record: Record) -> bytes:
     return to_json(dict(record)).encode(errors="backslashreplace")
 
 
-def _lines(data: bytes) -> list[bytes]:
+def split_lines(data: bytes) -> list[bytes]:
+    """Return the lines of a file, each with its line end."""
     pieces = data.split(b"\n")
     return [*(piece + b"\n" for piece in pieces[:-1]), *([pieces[-1]] if pieces[-1] else [])]
 

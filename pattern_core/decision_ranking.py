@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pattern_db.columns import unix_ms
-from pattern_db.enums import DecisionSource
-from pattern_db.tables.decisions import DecisionRow
+from pattern_db.connection import Connection
+from pattern_db.enums import DecisionLinkKind, DecisionSource
+from pattern_db.tables import decisions, meta
+from pattern_db.tables.decisions import DecisionLink, DecisionRow
 
 SHOWN_SCORE_MIN, SHOWN_MAX = 8, 3  # of decisions in a prompt
+SCORED_MAX = 32  # of those that share two words with a message
+INDEXES_MAX = 16  # workspaces with their words in memory
+WORDS_CHARS_MIN = 8  # of a message: a shorter one says too little
 QUESTION_TOKENS_MAX = 32
 SIMILAR_ABOVE = 0.6
 LEADING_CHARS = 200  # of a text, which are compared besides the title
@@ -38,22 +43,6 @@ DURABLE = frozenset(("decision", "preference", "workflow"))  # tags
 _TOOL_VERB = re.compile(r"(?:read|ran|executed|wrote|edited|listed|searched|fetched|opened)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionQuestion:
-    """What is asked: `tokens`, repeats count; at `now_ms`, in a workspace, from the folder `cwd`, if any. `weights` are
-    those of words that are rare or usual; `superseded` and `in_conflict` are ids. `is_for_prompt`: without being asked.
-    """
-
-    tokens: Sequence[str]
-    now_ms: int
-    workspace: str = ""
-    cwd: str | None = None
-    is_for_prompt: bool = False
-    weights: Callable[[str], float] = field(default=lambda _token: 1.0)
-    superseded: Collection[str] = ()
-    in_conflict: Collection[str] = ()
-
-
 def tokens_of(text: str) -> list[str]:
     """Return the words, paths and names of a text in their order, with repeats."""
     found = (token.strip(".:-") for token in _TOKEN.findall(text.lower()) if len(token) >= TOKEN_CHARS_MIN)
@@ -65,12 +54,85 @@ def prompt_tokens(text: str) -> list[str]:
     return [token for token in dict.fromkeys(tokens_of(text)) if token not in REQUEST][:QUESTION_TOKENS_MAX]
 
 
-def weights(rows: Sequence[DecisionRow]) -> Callable[[str], float]:
-    """Return what gives a word its weight: the more, the fewer decisions that are not archived have it."""
-    current = [row for row in rows if not row.archived]
-    counts = Counter(token for row in current for token in set().union(*_fields(row)))
-    every = len(current) + 1
-    return lambda token: 0.75 + min(1.75, math.log(every / (counts[token] + 1))) if counts[token] else 1.0
+class DecisionIndex:
+    """What a ranking must know of all decisions of a workspace: in which ones each word is, and their links."""
+
+    def __init__(self, rows: Sequence[DecisionRow], links: Sequence[DecisionLink]) -> None:
+        kinds = DecisionLinkKind
+        self.superseded = {link.to_id for link in links if link.kind is kinds.SUPERSEDES}
+        self.in_conflict = {one for link in links if link.kind is kinds.CONFLICTS for one in link[:2]}
+        current = [row for row in rows if not row.archived]
+        self._ids, self._every = [row.id for row in current], len(current) + 1
+        self._found = defaultdict[str, int](int)  # by token: a bit for each of `_ids`
+        for at, row in enumerate(current):
+            for token in set().union(*_fields(row)):
+                self._found[token] |= 1 << at
+        self._standing = sum(1 << at for at, one in enumerate(self._ids) if one not in self.superseded)
+
+    def weight(self, token: str) -> float:
+        """Return the weight of a word: the more, the fewer decisions that are not archived have it."""
+        count = self._found.get(token, 0).bit_count()
+        return 0.75 + min(1.75, math.log(self._every / (count + 1))) if count else 1.0
+
+    def likely(self, tokens: Sequence[str]) -> list[str]:
+        """Return the ids of decisions that a prompt may show, because two of the words are in them: at most
+        `SCORED_MAX`, those with most of the words, then the newest.
+        """
+        levels = [0] * (len(tokens) + 1)  # which ones have at least so many of the words, and one more
+        for token in tokens:
+            found = self._found.get(token, 0)
+            for level, there in enumerate(levels):
+                levels[level], found = there | found, there & found
+                if not found:
+                    break
+        chosen: dict[str, None] = {}
+        for level in reversed(levels[1:]):
+            left = level & self._standing
+            while left and len(chosen) < SCORED_MAX:
+                at = left.bit_length() - 1
+                left ^= 1 << at
+                chosen[self._ids[at]] = None
+        return [*chosen]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionQuestion:
+    """What is asked: `tokens`, repeats count; at `now_ms`, in a workspace, from the folder `cwd`, if any. `index` is
+    that of the decisions that are ranked. `is_for_prompt`: without being asked.
+    """
+
+    tokens: Sequence[str]
+    now_ms: int
+    workspace: str = ""
+    cwd: str | None = None
+    is_for_prompt: bool = False
+    index: DecisionIndex = field(default_factory=lambda: DecisionIndex((), ()))
+
+
+class RankedDecisions:
+    """Finds decisions for prompts. The words of the workspaces asked for last are kept, until a decision changes."""
+
+    def __init__(self) -> None:
+        self._indexes: dict[str, DecisionIndex] = {}
+        self._version: str | None = ""  # None: nothing has changed since the file was made or imported
+
+    def fitting(
+        self, connection: Connection, workspace: str, words: str, *, cwd: str | None, now_ms: int
+    ) -> list[tuple[int, DecisionRow]]:
+        """Return the decisions of a workspace to show with a message, which is asked from the folder `cwd`, if any."""
+        tokens, version = prompt_tokens(words), meta.get(connection, meta.DECISIONS)
+        if len(words.strip()) < WORDS_CHARS_MIN or len(tokens) < 2:
+            return []
+        if version != self._version or len(self._indexes) >= INDEXES_MAX:
+            self._indexes, self._version = {}, version
+        if (index := self._indexes.get(workspace)) is None:
+            rows, links = decisions.of_workspace(connection, workspace), decisions.links(connection, workspace)
+            index = self._indexes[workspace] = DecisionIndex(rows, links)
+        likely = decisions.some(connection, index.likely(tokens))
+        question = DecisionQuestion(
+            tokens=tokens, now_ms=now_ms, workspace=workspace, cwd=cwd, is_for_prompt=True, index=index
+        )
+        return ranked(likely, question)
 
 
 def score(row: DecisionRow, question: DecisionQuestion) -> int:
@@ -88,9 +150,9 @@ def score(row: DecisionRow, question: DecisionQuestion) -> int:
     lexical += {"high": (2, 4), "medium": (1, 2)}.get(row.confidence or "", (0, 0))[not shown]
     fresh = {"current": (1, 1), "may_be_stale": (-1, 0), "stale": (-6, -3)}
     lexical += fresh.get(row.freshness or "", (0, 0))[not shown]
-    lexical -= (4 if shown else 2) * (row.id in question.in_conflict)
+    lexical -= (4 if shown else 2) * (row.id in question.index.in_conflict)
     if not shown:
-        lexical += min(row.retrieval_count, 6) + min(row.injection_count, 4) - 4 * (row.id in question.superseded)
+        lexical += min(row.retrieval_count, 6) + min(row.injection_count, 4) - 4 * (row.id in question.index.superseded)
     return max(0, _rounded(lexical + _of_age(row, question.now_ms)))
 
 
@@ -133,14 +195,14 @@ def _fields(row: DecisionRow) -> tuple[set[str], set[str], set[str]]:
 def _lexical(row: DecisionRow, question: DecisionQuestion) -> tuple[float, list[str]]:
     """Return the points for words, and the tokens of the question that are words of the decision."""
     title, tags, body = _fields(row)
-    points, hits = 0.0, []
+    points, hits, every = 0.0, [], " ".join([*title, *tags, *body])
     for token in question.tokens:
         weight = IN_TITLE if token in title else IN_TAGS if token in tags else IN_BODY if token in body else 0
         if weight:
             hits.append(token)
-        elif any(token in word or word in token for words in (title, tags, body) for word in words):
+        elif token in every or any(word in token for words in (title, tags, body) for word in words):
             weight = WITHIN
-        points += weight * question.weights(token)
+        points += weight * question.index.weight(token)
     return points, hits
 
 
@@ -153,7 +215,7 @@ def _may_be_shown(row: DecisionRow, question: DecisionQuestion, hits: Sequence[s
         and _TOOL_VERB.match(row.title) is None
     )
     enough = 3 if len(question.tokens) >= 5 else 1
-    return is_said and row.id not in question.superseded and len(hits) >= 2 and len(topics) >= enough
+    return is_said and row.id not in question.index.superseded and len(hits) >= 2 and len(topics) >= enough
 
 
 def _of_age(row: DecisionRow, now_ms: int) -> int:

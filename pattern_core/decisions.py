@@ -28,6 +28,7 @@ PATCHABLE = frozenset(
     {"title", "text", "summary", "tags", "scope", "decision_key", "details", "confidence", "freshness"}
     | {"important", "archived", "kb_path"}
 )
+LINKED = {"supersedes": DecisionLinkKind.SUPERSEDES, "conflicts_with": DecisionLinkKind.CONFLICTS}
 VALUES: Mapping[str, frozenset[str]] = {
     "scope": frozenset({"global", "project", "repo", "host", "tool", "workflow", "model", "engagement"}),
     "confidence": frozenset({"high", "medium", "low"}),
@@ -80,9 +81,23 @@ class Decisions:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
-    async def known(self, workspace: str | None) -> tuple[list[Decision], list[DecisionLink]]:
-        """Return the decisions of a workspace (its id), or of all, in the order of storing, and their links."""
-        return await self._storage.database.read(_known, workspace)
+    async def known(self, workspace: str | None, **page: Any) -> tuple[list[Decision], list[DecisionLink]]:
+        """Return the decisions of a workspace (its id), or of all, in the order of storing, and their links; with the
+        arguments of `decisions.of_workspace` a page of them.
+        """
+        rows, links = decisions.of_workspace, decisions.links
+        return await self._storage.database.read(lambda one: (rows(one, workspace, **page), links(one, workspace)))
+
+    async def get(self, decision_id: str) -> tuple[Decision, Related]:
+        """Return a decision with what it is linked to.
+
+        Raises:
+            NotFound: there is none.
+        """
+        for row in await self._storage.database.read(decisions.some, [decision_id]):
+            links = await self._storage.database.read(decisions.links, row.workspace)
+            return row, related(links).get(row.id) or Related()
+        raise NotFound(f"there is no decision {decision_id!r}; `pattern decisions list` shows all")
 
     async def add(self, workspace: str, new: NewDecision, *, author: str) -> tuple[Decision, Decision | None]:
         """Add a decision; return it, and one that says nearly the same, if any.
@@ -115,12 +130,16 @@ class Decisions:
         return row, similar(title, text, rows)
 
     async def change(self, workspace: str, decision_id: str, changes: Mapping[str, Any], *, author: str) -> Decision:
-        """Store the given fields of a decision of a workspace, of those in `PATCHABLE`.
+        """Store the given fields of a decision of a workspace, of those in `PATCHABLE`; and all ids of others in the
+        workspace that it `supersedes`, or that `conflicts_with` it.
 
         Raises:
             NotFound: there is none.
             InvalidInput: a field is unknown or has an invalid value.
+            Conflict: a decision would supersede itself by way of others, or there are too many links.
         """
+        linked = {kind: [*changes[name]] for name, kind in LINKED.items() if name in changes}
+        changes = {name: value for name, value in changes.items() if name not in LINKED}
         if unknown := set(changes) - PATCHABLE:
             raise InvalidInput(
                 f"{min(unknown)!r} of a decision cannot be changed; can be: {', '.join(sorted(PATCHABLE))}"
@@ -134,31 +153,20 @@ class Decisions:
         if clean.get("title") == "":
             raise InvalidInput("a decision needs a title")
         clean |= {"updated_at": self._storage.now(), "changed_by": author}
-        await self._written(workspace, [decision_id], decisions.change, decision_id, clean, author=author)
-        return next(row for row in (await self.known(workspace))[0] if row.id == decision_id)
-
-    async def link(self, workspace: str, given: DecisionLink, *, author: str, is_removed: bool = False) -> None:
-        """Link two decisions of a workspace, or remove their link.
-
-        Raises:
-            NotFound: one of them does not exist.
-            Conflict: a decision would supersede itself by way of others, or there are too many links.
-        """
-        write = decisions.unlink if is_removed else decisions.link
-        await self._written(workspace, [given.from_id, given.to_id], write, given, author=author)
-
-    async def _written(self, workspace: str, ids: Sequence[str], write: Any, *given: object, author: str) -> None:
-        """Run `write` on a connection if all decisions are of the workspace."""
 
         def store(connection: Connection) -> None:
-            for one in ids:
-                if decisions.owner_of(connection, one) != workspace:
-                    raise NotFound(f"there is no decision {one!r} in this workspace")
-            write(connection, *given)
+            ids = [decision_id, *(one for others in linked.values() for one in others)]
+            here = {row.id for row in decisions.some(connection, ids) if row.workspace == workspace}
+            if missing := [one for one in ids if one not in here]:
+                raise NotFound(f"there is no decision {missing[0]!r} in this workspace")
+            decisions.change(connection, decision_id, clean)
+            for kind, others in linked.items():
+                decisions.set_links(connection, decision_id, kind, others)
 
         async with given_or_alone(None, self._storage.commit) as work:
             work.store(store)
-            work.event(CHANGED, {"decision_id": ids[0], "workspace_id": workspace, "by": author})
+            work.event(CHANGED, {"decision_id": decision_id, "workspace_id": workspace, "by": author})
+        return next(row for row in (await self.known(workspace))[0] if row.id == decision_id)
 
 
 def related(links: Sequence[DecisionLink]) -> Mapping[str, Related]:
@@ -200,10 +208,6 @@ def cut(text: str, units: int, end: str = "") -> str:
     """
     encoded = text.encode("utf-16-le", "surrogatepass")
     return text if len(encoded) <= 2 * units else encoded[: 2 * units].decode("utf-16-le", "ignore") + end
-
-
-def _known(connection: Connection, workspace: str | None) -> tuple[list[Decision], list[DecisionLink]]:
-    return decisions.of_workspace(connection, workspace), decisions.links(connection, workspace)
 
 
 def _clean(value: Any) -> Any:

@@ -34,7 +34,7 @@ from pattern_core.delta import (
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
 from pattern_core.memory.block import Attribution
 from pattern_core.tasks import Task
-from pattern_core.unit_of_work import UnitOfWork, given_or_alone
+from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import masked
 from pattern_core.workspaces import WorkspaceAlias, Workspaces
 from pattern_db.columns import Json, iso, to_json, unix_ms
@@ -64,7 +64,7 @@ _MEMORY = ("content", "tags", "importance", "context", "session_id", "created_at
 @dataclass(frozen=True, kw_only=True)
 class FileImport:
     """What an import of a program's file did, by table. `conflicts` were changed here and in the file; `skipped` is
-    what cannot be stored, secrets among it.
+    what cannot be stored, secrets among it. `outgoing` are lines of text that the file lacks: of what was changed here.
     """
 
     added: Counter[str] = field(default_factory=Counter)
@@ -72,6 +72,13 @@ class FileImport:
     present: Counter[str] = field(default_factory=Counter)
     conflicts: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    outgoing: list[bytes] = field(default_factory=list)
+
+    def audit(self, storage: Storage, source: str, number: int = 0, **log: Json) -> ArchiveImport:
+        """Return the row about it for `migration_audit`: the `number` of the format's version, and what `log` says."""
+        log |= {"root": "", "decisions": [], "added": self.added, "updated": self.updated, "present": self.present}
+        problems = len(self.conflicts) + len(self.skipped)
+        return ArchiveImport(storage.ids.new("imp"), storage.now(), source, number, problems, 0, {"owners": [], **log})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,12 +190,9 @@ async def _log(job: _Import, version: str) -> None:
     if await workspaces.called(alias) != delta.workspace:
         await workspaces.add_alias(delta.workspace, alias, author=delta.author, work=job.work)
     if done.added or done.updated:
-        log: Json = {"root": "", "owners": [], "decisions": [], "system": SYSTEM, "version": version}
-        log |= {"added": done.added, "updated": done.updated, "present": done.present, "workspace": delta.workspace}
         number = int(version.removeprefix("v")) if version.startswith("v") else 0
-        found = len(done.conflicts) + len(done.skipped)
-        row = ArchiveImport(storage.ids.new("imp"), storage.now(), job.source, number, found, 0, log)
-        job.work.store(imports.add, row)
+        log = {"system": SYSTEM, "version": version, "workspace": delta.workspace}
+        job.work.store(imports.add, done.audit(storage, job.source, number, **log))
         job.work.event("delta.imported", {"workspace_id": delta.workspace, "by": delta.author})
 
 

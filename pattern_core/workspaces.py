@@ -194,7 +194,7 @@ class Workspaces:
         return await self._change(workspace_id, workspaces.remove_root, given, author)
 
     async def show_in_prompts(self, workspace_id: str, is_shown: bool, *, author: str) -> Workspace:
-        """Say whether turns of the workspace's sessions show a map of it."""
+        """Say whether turns of the workspace's sessions show a map and decisions of it."""
         return await self._change(workspace_id, workspaces.show_in_prompts, is_shown, author)
 
     async def add_alias(

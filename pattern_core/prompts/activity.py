@@ -15,6 +15,8 @@ from functools import lru_cache
 from heapq import merge
 
 from pattern_core.agent_settings import ContextSettings
+from pattern_core.decision_ranking import SHOWN_SCORE_MIN
+from pattern_core.decisions import cut
 from pattern_core.models.tokens import estimate_text
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.untrusted import escaped, marked, masked
@@ -22,6 +24,7 @@ from pattern_db.columns import Json, iso
 from pattern_db.enums import TaskStatus, TurnStatus
 from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, TurnActivity
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.decisions import DecisionRow
 from pattern_db.tables.handoffs import Handed
 from pattern_db.tables.overview import AgentSummaryRow, NotableRow
 from pattern_db.tables.tasks import TaskRow
@@ -32,6 +35,7 @@ TURNS_MAX = 100  # that are remembered: a prompt shows at most as many (context.
 WORDS_MAX = 120  # characters shown of what a turn or an event was about
 TASKS_MAX = 20
 MAP_TOKENS_MAX = 400  # of a workspace's map
+SNIPPET_UNITS = 180  # of UTF-16: what is shown of a decision's text
 LINES_KNOWN_MAX = 1_000  # lines kept for the next prompt; with many agents, most are in all their prompts
 _DOING = {
     "completed": "answered",
@@ -216,6 +220,15 @@ def workspace_part(seen: WorkspaceMap) -> Part:
     reason = f"the session is about it{f'; {left} lines had no room in {MAP_TOKENS_MAX} tokens' if left else ''}"
     text = marked("\n".join(lines), source)
     return Part(kind=Kind.WORKSPACE, text=text, ref=seen.id, name=seen.name, reason=reason)
+
+
+def decision_part(points: int, row: DecisionRow) -> Part:
+    """Return a decision, which may repeat anything, as data: `- [dec_1] ★ Use tabs: We decided …`."""
+    text = cut(masked(" ".join(row.text.split())), SNIPPET_UNITS, "…")
+    said = f"- [{row.id}] {'★ ' * row.important}{masked(' '.join(row.title.split()))}: {text}"
+    shown = marked(said, f"a decision of {(row.created_at or 'an unknown day')[:10]}")
+    reason = f"it fits the message ({points} points, at least {SHOWN_SCORE_MIN})"
+    return Part(kind=Kind.DECISIONS, text=shown, ref=row.id, name=masked(row.title), reason=reason)
 
 
 def _note_line(label: str, metadata: Json) -> str:

@@ -5,7 +5,7 @@
 | system | instructions, guide, rules of tools, instructions of the request | when a person edits them |
 | memory | core blocks, pinned blocks | when a person or an agent edits them |
 | messages | the conversation | grows at its end |
-| note | the time, named blocks, logs, hand-offs, workspace, passages, tasks, catch-up, activity | never |
+| note | the time, named blocks, logs, hand-offs, workspace, decisions, passages, tasks, catch-up, activity | never |
 | end | reminders of a step, in its last message | with the step |
 
 Servers cache the longest beginning that they have seen before, so nothing that was shown once is changed or dropped
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
@@ -64,13 +64,24 @@ EMPTY_BLOCKS = "Empty blocks:"
 _EMPTY = " (nothing yet)"
 RULES = "Rules for your tools, which are enforced:"
 
-# Kinds with a share of the extra tokens, and those that draw on the share of the kind before.
-_SHARING = (Kind.PINNED, Kind.REFERRED, Kind.RECALLED, Kind.LOGS, Kind.TASKS, Kind.CATCH_UP, Kind.ACTIVITY)
-_DRAWS_ON = {Kind.REFERRED: Kind.PINNED, Kind.CATCH_UP: Kind.TASKS}
+# Kinds that have extra tokens in their order, each with the share that is added before it ("": none); and those that
+# draw on the share of the kind next to them.
+_SHARING = {
+    Kind.PINNED: Kind.PINNED,
+    Kind.REFERRED: "",
+    Kind.DECISIONS: Kind.RECALLED,
+    Kind.RECALLED: "",
+    Kind.LOGS: Kind.LOGS,
+    Kind.TASKS: Kind.TASKS,
+    Kind.CATCH_UP: "",
+    Kind.ACTIVITY: Kind.ACTIVITY,
+}
+_DRAWS_ON = {Kind.REFERRED: Kind.PINNED, Kind.DECISIONS: Kind.RECALLED, Kind.CATCH_UP: Kind.TASKS}
 # The sections of a note, one after another, with a line that says what they are. `untrusted` knows their headings.
 SECTIONS: Mapping[str, str] = {
     Kind.HANDOFFS: "# Notes for you\nLeft by others, oldest first; times are UTC.",
     Kind.WORKSPACE: "# Workspace\nThe project of this conversation, as a map: search finds more.",
+    Kind.DECISIONS: "# Decisions\nMade in this project before; check that they still hold.",
     Kind.RECALLED: "# Recalled\nFound for this message; it may be out of date.",
     Kind.TASKS: "# Open tasks",
     Kind.CATCH_UP: "# Since your last message\nWhat others did; times are UTC.",
@@ -162,8 +173,8 @@ class Prompt:
     """A request with the marks by which the journal can prove what was sent.
 
     `cursor` is the position of the newest message shown; the hashes are 16-byte BLAKE2b digests, `request_hash` over
-    all but reminders. `note` is the position of a message and its new note, None if that is already stored; `handoffs`
-    are the ids of the notes of others in it.
+    all but reminders. `note` is the position of a message and its new note, None if that is already stored; `shown`
+    are the ids of what is noted as shown in it, by kind.
     `history_room` is how many tokens, by `estimate`, a conversation may have besides the rest of this prompt and the
     longest answer; it may be negative. `log` is stored with the step; its tokens are what the vendor will count, as far
     as is known before: the estimate times the ratio of this agent's last calls.
@@ -177,7 +188,7 @@ class Prompt:
     history_room: int
     log: ShownRow
     note: tuple[str, str] | None = None
-    handoffs: Sequence[str] = ()
+    shown: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def parts_of(material: Material) -> list[Part]:
@@ -272,8 +283,9 @@ def fit(parts: Sequence[Part], settings: ContextSettings, window: int) -> tuple[
     out = {number: f"switched off by context.show.{kind}" for kind in hidden for number in places.pop(kind, ())}
     extra_tokens = min(settings.extra_tokens, window // EXTRA_WINDOW_SHARE)
     room = 0
-    for kind in _SHARING:
-        room += extra_tokens * settings.shares.get(kind, 0) // 100
+    for kind, added in _SHARING.items():
+        if added:
+            room += extra_tokens * settings.shares[added] // 100
         left = window // PINNED_WINDOW_SHARE if kind in (Kind.PINNED, Kind.REFERRED) else room
         for number in places.get(kind, ()):
             tokens = parts[number].tokens

@@ -12,14 +12,16 @@ anyway.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import trio
 
 from pattern_core.agent_settings import ContextSettings
 from pattern_core.conversation.history import History
+from pattern_core.decision_ranking import RankedDecisions
 from pattern_core.errors import PatternError
 from pattern_core.ids import Clock, time_of
 from pattern_core.memory.store import MemoryStore
@@ -32,6 +34,7 @@ from pattern_core.prompts.activity import (
     CaughtUp,
     RecentTurns,
     caught_up_parts,
+    decision_part,
     handoff_parts,
     task_parts,
     workspace_part,
@@ -58,9 +61,10 @@ from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
-from pattern_db.tables import activity, handoffs, overview, prompts, tasks, workspaces
+from pattern_db.tables import activity, decisions, handoffs, overview, prompts, tasks, workspaces
 from pattern_db.tables.activity import NotedActivity
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.decisions import DecisionRow
 from pattern_db.tables.handoffs import Handed
 from pattern_db.tables.memory_blocks import BlockRow, Via
 from pattern_db.tables.tasks import TaskRow
@@ -89,7 +93,8 @@ _SOURCES = {SearchKind.ARCHIVAL: "the archive", SearchKind.FILE: "the file", Sea
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """Rows that one look into the tables found: what can be searched, open tasks, what was noted for all agents, notes
-    that the agent has claimed, what it missed while it was idle, the workspace of the session.
+    that the agent has claimed, what it missed while it was idle, the workspace of the session, and decisions of it with
+    their points.
     """
 
     findable: Sequence[SearchKind] = ()
@@ -98,6 +103,7 @@ class Seen:
     handed: Sequence[Handed] = ()
     missed: Sequence[CaughtUp] = ()
     workspace: WorkspaceMap | None = None
+    decisions: Sequence[tuple[int, DecisionRow]] = ()
 
 
 Look = Callable[[Connection], Seen | None]
@@ -151,6 +157,7 @@ class Prompts:
     clock: Clock
     recent_turns: RecentTurns = field(default_factory=RecentTurns)
     _calibration: Calibration = field(default_factory=Calibration, init=False)
+    _decisions: RankedDecisions = field(default_factory=RankedDecisions, init=False)
     _last: WeakKeyDictionary[History, _Last] = field(default_factory=WeakKeyDictionary, init=False)
 
     async def make(
@@ -161,7 +168,7 @@ class Prompts:
         If `found` is not None, the newest message gets a note with it and with the time.
         """
         question, note = history.question, None
-        shown: Sequence[str] = ()
+        shown: dict[str, Sequence[str]] = {}
         blocks = await seen_blocks(self.memory, agent.id, "" if question is None else question.text)
         material = Material(
             instructions=agent.system_prompt,
@@ -188,10 +195,12 @@ class Prompts:
             note = question.position, last.noted.text
             if found.parts:
                 unfit = [part.ref for part in last.noted.left_out]
-                shown = [part.ref for part in found.parts if part.kind == Kind.HANDOFFS and part.ref not in unfit]
+                handed = [part.ref for part in found.parts if part.kind == Kind.HANDOFFS and part.ref not in unfit]
+                decided = [part.ref for part in last.noted.parts if part.kind == Kind.DECISIONS]
+                shown = {kind: ids for kind, ids in (("handoffs", handed), ("decisions", decided)) if ids}
         noted = last.noted if question is not None and question.position == last.position else NOT_NOTED
         prompt = build_prompt(model, last.stable, noted, history, offered, seed=seed, ratio=ratio, note=note)
-        return replace(prompt, handoffs=shown) if shown else prompt
+        return replace(prompt, shown=shown) if shown else prompt
 
     def learn(self, agent_id: str, prompt: Prompt, usage: Usage) -> None:
         """Note what the vendor counted for the prompt, so that the next one is estimated better."""
@@ -222,13 +231,16 @@ class Prompts:
             missed = [*did, *notable]
             noted = [one for one in noted if one.id not in {other.id for other in notable}]
         handed = handoffs.claim(connection, agent_id, HANDOFFS_SHOWN_MAX) if there.handed else ()
-        workspace: WorkspaceMap | None = None
-        if history.session_id is not None and show.get(Kind.WORKSPACE, True):
-            about = workspaces.of_session(connection, history.session_id)
-            workspace = None if about is None else workspaces.map_of(connection, about, agent_id)
-        if not (findable or due or noted or handed or missed or workspace):
+        project: dict[str, Any] = {}
+        about = None if history.session_id is None else workspaces.of_session(connection, history.session_id)
+        if about is not None and show.get(Kind.WORKSPACE, True):
+            project["workspace"] = workspaces.map_of(connection, about[0], agent_id)
+        if about is not None and show.get(Kind.DECISIONS, True):
+            fitting = self._decisions.fitting(connection, about[0], history.words, cwd=about[1], now_ms=now_ms)
+            project.update({"decisions": fitting} if fitting else {})
+        if not (findable or due or noted or handed or missed or project):
             return None
-        return Seen(findable=findable, tasks=due, noted=noted, handed=handed, missed=missed, workspace=workspace)
+        return Seen(findable=findable, tasks=due, noted=noted, handed=handed, missed=missed, **project)
 
     async def find(
         self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
@@ -260,6 +272,7 @@ class Prompts:
             parts=[
                 *handoff_parts(seen.handed),
                 *project,
+                *(decision_part(*one) for one in seen.decisions),
                 *recalled.parts,
                 *task_parts(seen.tasks, now),
                 *missed,
@@ -310,6 +323,12 @@ def _texts(messages: Sequence[Message]) -> list[str]:
         for part in message.parts
         if isinstance(part, Text | Note | ToolResult)
     ]
+
+
+def mark_shown(connection: Connection, shown: Mapping[str, Sequence[str]], at: str) -> None:
+    """Note that a prompt shows notes that were handed over, and decisions: their ids by kind."""
+    handoffs.mark_read(connection, shown.get("handoffs", ()), at)
+    decisions.count_shown(connection, shown.get("decisions", ()), at)
 
 
 def last_calls(connection: Connection, agent_id: str, model: str) -> list[tuple[int, int]]:

@@ -42,6 +42,7 @@ from pattern_core.messages import Message, Part, Text, ToolCall
 from pattern_core.models.model import ModelReply, Usage
 from pattern_core.models.routing import Link
 from pattern_core.models.tokens import estimate_usage
+from pattern_core.prompts.collect import mark_shown
 from pattern_core.rules import facts
 from pattern_core.turns.admission import Arrival, Asker, accept_at_rest, parts_of
 from pattern_core.turns.state import Asking, DeadAttempt, Ending, FinishedCall
@@ -287,11 +288,7 @@ class Record:
         return found[-1]
 
     async def open_step(
-        self,
-        asking: Asking,
-        *,
-        look: Callable[[Connection], T | None] | None = None,
-        dead: DeadAttempt | None = None,
+        self, asking: Asking, *, look: Callable[[Connection], T | None] | None = None, dead: DeadAttempt | None = None
     ) -> T | None:
         """T2: open the next step, or after a `dead` attempt the next one of the same step.
 
@@ -331,8 +328,8 @@ class Record:
 
         if prompt.note is not None:
             self._note(*prompt.note, rows)
-        if prompt.handoffs:
-            rows.store(handoffs.mark_read, prompt.handoffs, now)
+        if prompt.shown:
+            rows.store(mark_shown, prompt.shown, now)
         rows.store(opened)
         await self.flush(rows, shows_results=True, now=now)
         if found is None:

@@ -10,6 +10,7 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.errors import RowConflict
+from pattern_db.tables import meta
 
 DECISIONS_MAX = 10_000  # of one constellation
 LINES_MAX = 20_000
@@ -80,9 +81,34 @@ _LINKS = Table("decision_links", DecisionLink, types={"kind": DecisionLinkKind})
 _LINES = Table("decision_lines", DecisionLine, types={"is_trusted": bool})
 
 
-def of_workspace(connection: Connection, workspace: str | None) -> list[DecisionRow]:
-    """Return all decisions of a workspace, or of all, in the order in which they were stored."""
-    return _DECISIONS.select(connection, "WHERE ?1 IS NULL OR workspace = ?1 ORDER BY rowid", (workspace,))
+def of_workspace(
+    connection: Connection, workspace: str | None, limit: int = -1, *, archived: bool = True, after: str | None = None
+) -> list[DecisionRow]:
+    """Return the decisions of a workspace, or of all, in the order in which they were stored: with `archived` ones, at
+    most `limit`, those behind an id, if given.
+    """
+    return _DECISIONS.select(
+        connection,
+        "WHERE (?1 IS NULL OR workspace = ?1) AND archived <= ?2 AND rowid > coalesce((SELECT rowid FROM decisions"
+        " WHERE id = ?3), 0) ORDER BY rowid LIMIT ?4",
+        (workspace, archived, after, limit),
+    )
+
+
+def some(connection: Connection, ids: Sequence[str]) -> list[DecisionRow]:
+    """Return the decisions with these ids, in the order in which they were stored."""
+    return _DECISIONS.select(
+        connection, "WHERE id IN (SELECT value FROM json_each(?)) ORDER BY rowid", (to_json([*ids]),)
+    )
+
+
+def count_shown(connection: Connection, ids: Sequence[str], at: str) -> None:
+    """Count that a prompt shows decisions."""
+    connection.execute(
+        "UPDATE decisions SET injection_count = injection_count + 1, last_injected_at = ? WHERE id IN"
+        " (SELECT value FROM json_each(?))",
+        (at, to_json([*ids])),
+    )
 
 
 def add(connection: Connection, rows: Sequence[DecisionRow]) -> None:
@@ -93,6 +119,7 @@ def add(connection: Connection, rows: Sequence[DecisionRow]) -> None:
         apsw.ConstraintError: one exists (translated to `RowConflict`).
     """
     _DECISIONS.insert(connection, rows)
+    meta.count_up(connection, meta.DECISIONS)
     if _DECISIONS.count(connection) > DECISIONS_MAX:
         raise RowConflict(f"a constellation has at most {DECISIONS_MAX:,} decisions; use another one")
 
@@ -105,6 +132,7 @@ def replace(connection: Connection, row: DecisionRow) -> None:
     """
     values = dict(zip((field.name for field in fields(row)), _DECISIONS.values(row), strict=True))
     _DECISIONS.change(connection, values.pop("id"), values)
+    meta.count_up(connection, meta.DECISIONS)
 
 
 def change(connection: Connection, decision_id: str, changes: dict[str, Any]) -> None:
@@ -115,12 +143,7 @@ def change(connection: Connection, decision_id: str, changes: dict[str, Any]) ->
     """
     stored = {name: to_json(list(value)) if name in ("tags", "details") else value for name, value in changes.items()}
     _DECISIONS.change(connection, decision_id, stored)
-
-
-def owner_of(connection: Connection, decision_id: str) -> str | None:
-    """Return the workspace of a decision; None if there is no such decision."""
-    found = connection.execute("SELECT workspace FROM decisions WHERE id = ?", (decision_id,)).fetchone()
-    return None if found is None else str(found[0])
+    meta.count_up(connection, meta.DECISIONS)
 
 
 def elsewhere(connection: Connection, workspace: str) -> list[str]:
@@ -153,6 +176,7 @@ def link(connection: Connection, given: DecisionLink) -> None:
     elif given.to_id < given.from_id:
         given = given._replace(from_id=given.to_id, to_id=given.from_id)
     _LINKS.insert(connection, [given], "ON CONFLICT DO NOTHING")
+    meta.count_up(connection, meta.DECISIONS)
     if _LINKS.count(connection) > LINKS_MAX:
         raise RowConflict(f"a constellation has at most {LINKS_MAX:,} links between decisions; remove some")
 
@@ -164,6 +188,16 @@ def unlink(connection: Connection, given: DecisionLink) -> None:
         " AND from_id = ?2 AND to_id = ?1))",
         given,
     )
+    meta.count_up(connection, meta.DECISIONS)
+
+
+def set_links(connection: Connection, decision_id: str, kind: DecisionLinkKind, others: Sequence[str]) -> None:
+    """Let a decision supersede, or be in conflict with, these others and none else. Raises as `link`."""
+    is_its = "kind = ?2 AND (from_id = ?1 OR (?2 = 'conflicts' AND to_id = ?1))"
+    connection.execute(f"DELETE FROM decision_links WHERE {is_its}", (decision_id, kind))
+    meta.count_up(connection, meta.DECISIONS)
+    for other in others:
+        link(connection, DecisionLink(decision_id, other, kind))
 
 
 def lines(connection: Connection, workspace: str) -> list[DecisionLine]:

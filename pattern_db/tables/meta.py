@@ -8,6 +8,7 @@ from pattern_db.errors import RowConflict
 CONSTELLATION_ID = "constellation_id"
 CREATED_AT = "created_at"
 EPOCH = "epoch"  # how many owners the file has had
+DECISIONS = "decisions_version"  # how often decisions or their links have changed
 EPOCH_OF_FILE = f"SELECT value FROM meta WHERE key = '{EPOCH}'"
 
 
@@ -52,10 +53,15 @@ def epoch(connection: Connection) -> int:
 
 def next_epoch(connection: Connection) -> int:
     """Begin the next epoch and return it; unfinished work of an earlier owner is recognised by its number."""
+    return count_up(connection, EPOCH)
+
+
+def count_up(connection: Connection, key: str) -> int:
+    """Add one to the number under `key`, which begins with 0, and return it."""
     row = fetch_all(
         connection,
         "INSERT INTO meta (key, value) VALUES (?, '1')"
         " ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) RETURNING value",
-        (EPOCH,),
+        (key,),
     )
     return int(str(row[0][0]))

@@ -65,7 +65,7 @@ class WorkspaceRoot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceRow:
-    """A project. `roots` are real paths; `in_prompts`: turns of its sessions show a map of it."""
+    """A project. `roots` are real paths; `in_prompts`: turns of its sessions show a map and decisions of it."""
 
     id: str
     name: str
@@ -133,18 +133,18 @@ def show_in_prompts(connection: Connection, workspace_id: str, is_shown: bool) -
         meta.put(connection, f"{_HIDDEN}{workspace_id}", "1")
 
 
-def of_session(connection: Connection, session_id: str) -> str | None:
+def of_session(connection: Connection, session_id: str) -> tuple[str, str | None] | None:
     """Return the id of the workspace that a session is about, else of the one that its directory lies in, if prompts
-    may show it.
+    may show it, and the directory.
     """
     found = connection.execute(
-        "SELECT about FROM (SELECT coalesce(workspace, (SELECT workspace_id FROM workspace_roots WHERE path ="
-        " working_dir OR substr(working_dir, 1, length(path) + 1) = path || '/' ORDER BY length(path) DESC LIMIT 1))"
-        " AS about FROM sessions WHERE id = ?)"
+        "SELECT about, working_dir FROM (SELECT working_dir, coalesce(workspace, (SELECT workspace_id FROM"
+        " workspace_roots WHERE path = working_dir OR substr(working_dir, 1, length(path) + 1) = path || '/'"
+        " ORDER BY length(path) DESC LIMIT 1)) AS about FROM sessions WHERE id = ?)"
         f" WHERE about IS NOT NULL AND NOT EXISTS (SELECT 1 FROM meta WHERE key = '{_HIDDEN}' || about)",
         (session_id,),
     ).fetchone()
-    return None if found is None else str(found[0])
+    return None if found is None else (found[0], found[1])
 
 
 def map_of(connection: Connection, workspace_id: str, reader: str) -> WorkspaceMap:
@@ -244,6 +244,7 @@ def merge(connection: Connection, old: str, new: str, now: str) -> None:
         connection.execute("UPDATE coordination_state SET key = ? WHERE key = ?", (moved, key))
     for statement in _TAGGED:
         connection.execute(statement, (old, new))
+    meta.count_up(connection, meta.DECISIONS)
     meta.delete(connection, f"{_HIDDEN}{old}")
     _WORKSPACES.delete(connection, old)
     _WORKSPACES.change(connection, new, {"updated_at": now})

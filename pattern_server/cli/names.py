@@ -125,6 +125,7 @@ SCHEDULE = Named("constellations/{constellation}/schedules")
 SESSION = Named(_AGENTS + "/{agent}/sessions", field="id")
 TASK = Named("constellations/{constellation}/tasks", field="id")
 EVENT = Named("constellations/{constellation}/calendar/events", field="title")
+DECISION = Named("constellations/{constellation}/decisions", field="id", archived="true")
 WORKSPACE = _Workspace("constellations/{constellation}/workspaces")
 TURN = Named("constellations/{constellation}/turns", field="turn_id")
 

@@ -60,7 +60,7 @@ async def remove_root(home: Home, output: Output, name: str, path: str) -> None:
 @click.argument("name", metavar="WORKSPACE", type=WORKSPACE)
 @click.argument("state", type=click.Choice(["on", "off"]))
 async def prompts(home: Home, output: Output, name: str, state: str) -> None:
-    """Say whether agents are shown a map of WORKSPACE in its sessions: on or off."""
+    """Say whether agents are shown a map and decisions of WORKSPACE in its sessions: on or off."""
     found = await home.call("PATCH", "workspaces", name, body={"in_prompts": state == "on"})
     shown = "show" if found["in_prompts"] else "do not show"
     output.result(found, f"Prompts {shown} {found['name']}.")

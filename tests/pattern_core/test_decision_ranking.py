@@ -7,10 +7,19 @@ from typing import Any
 
 import pytest
 
-from pattern_core.decision_ranking import DecisionQuestion, prompt_tokens, ranked, score, similar, tokens_of, weights
+from pattern_core.decision_ranking import (
+    SCORED_MAX,
+    DecisionIndex,
+    DecisionQuestion,
+    prompt_tokens,
+    ranked,
+    score,
+    similar,
+    tokens_of,
+)
 from pattern_db.columns import unix_ms
-from pattern_db.enums import DecisionSource
-from pattern_db.tables.decisions import DecisionRow
+from pattern_db.enums import DecisionLinkKind, DecisionSource
+from pattern_db.tables.decisions import DecisionLink, DecisionRow
 
 CREATED = "2026-02-01T00:00:00.000Z"
 CWD = "/repos/example"
@@ -26,7 +35,12 @@ BASE = DecisionRow(
     project="example",
     tags=["decision"],
 )
+SUPERSEDES, CONFLICTS = DecisionLinkKind.SUPERSEDES, DecisionLinkKind.CONFLICTS
 WORDS = "memory recovery checkpoints"
+
+
+def linked(kind: DecisionLinkKind) -> DecisionIndex:
+    return DecisionIndex([], [DecisionLink("another", "b", kind)])
 
 
 def points(words: str = WORDS, *, asks: dict[str, Any] | None = None, **fields: Any) -> tuple[int, int]:
@@ -60,8 +74,8 @@ def points(words: str = WORDS, *, asks: dict[str, Any] | None = None, **fields: 
         ("L22", {"confidence": "high", "freshness": "current"}, (26, 22)),
         ("L22", {"confidence": "medium", "freshness": "may_be_stale"}, (23, 19)),
         ("L22", {"confidence": "low", "freshness": "stale"}, (18, 13)),
-        ("L23", {"asks": {"superseded": {"b"}}}, (17, 0)),
-        ("L24", {"asks": {"in_conflict": {"b"}}}, (19, 15)),
+        ("L23", {"asks": {"index": linked(SUPERSEDES)}}, (17, 0)),
+        ("L24", {"asks": {"index": linked(CONFLICTS)}}, (19, 15)),
         ("L25", {"retrieval_count": 50, "injection_count": 50}, (31, 19)),
         ("L26", {"archived": True}, (0, 0)),
         ("L27", {"words": "memory"}, (15, 0)),
@@ -114,11 +128,11 @@ def test_words_are_those_of_the_original() -> None:
 
 def test_rare_words_weigh_more() -> None:
     one, other = replace(BASE, text="lisbon garden"), replace(BASE, text="garden")
-    weight = weights([one, other, replace(BASE, text="lisbon", archived=True)])
+    weight = DecisionIndex([one, other, replace(BASE, text="lisbon", archived=True)], []).weight
     assert weight("garden") == 0.75
     assert round(weight("lisbon"), 4) == 1.1555
     assert weight("porto") == 1.0
-    many = weights([one, *(replace(other, id=str(number)) for number in range(99))])
+    many = DecisionIndex([one, *(replace(other, id=str(number)) for number in range(99))], []).weight
     assert many("lisbon") == 2.5
 
 
@@ -131,6 +145,54 @@ def test_the_best_come_first_then_the_newest_and_a_prompt_gets_three() -> None:
     assert [(points, row.id) for points, row in shown] == [(23, "best"), (19, "4"), (19, "3")]
     weak = replace(BASE, text="memory recovery", source=DecisionSource.EXTRACTED, freshness="stale", created_at=None)
     assert ranked([weak], replace(question, is_for_prompt=True, cwd=None)) == []
+
+
+def test_of_many_only_those_with_two_of_the_words_are_read() -> None:
+    rows = [replace(BASE, id=f"d{number}", text=f"word{number} garden") for number in range(200)]
+    rows += [
+        replace(BASE, id="old", text="lisbon garden"),
+        replace(BASE, id="gone", text="lisbon garden", archived=True),
+    ]
+    index = DecisionIndex(rows, [DecisionLink("d1", "old", SUPERSEDES)])
+    assert index.likely(["word7", "garden"]) == ["d7"]
+    assert index.likely(["lisbon", "garden"]) == index.likely(["word7"]) == index.likely(["porto"]) == []
+    many = index.likely(["decision", "garden", "word9"])
+    assert (len(many), many[0]) == (SCORED_MAX, "d9")
+
+
+# Id, title, text and tags of decisions; then questions with the ids that are to be found first, and shown in a prompt.
+REMEMBERED = [
+    ("wal", "Keep WAL mode on", "We decided to keep the journal in WAL mode: readers never block.", ["sqlite"]),
+    ("tabs", "Indent with tabs", "The editor shows tabs as wide as anyone prefers.", ["style", "preference"]),
+    ("cache", "Cache of Lisbon prices", "Prices of Lisbon are cached for an hour.", ["prices"]),
+    ("deploy", "Deploy on Tuesdays", "The release checklist ends with a deploy on Tuesday morning.", ["workflow"]),
+    ("backup", "Nightly backup of the journal", "A backup of the sqlite journal is copied at night.", ["sqlite"]),
+    ("retry", "Retry failed payments thrice", "A payment that failed is retried three times, then reported.", []),
+]
+QUESTIONS = [
+    ("journal mode readers", ["wal", "backup"], ["wal"]),
+    ("how wide are tabs in the editor", ["tabs"], ["tabs"]),
+    ("cached lisbon prices", ["cache"], ["cache"]),
+    ("release checklist deploy", ["deploy"], ["deploy"]),
+    ("sqlite journal backup", ["backup", "wal"], ["backup", "wal"]),
+    ("payment retried", ["retry"], ["retry"]),
+    ("tuesday morning", ["deploy"], ["deploy"]),
+    ("journal night", ["backup", "wal"], ["backup"]),
+    ("prices hour", ["cache"], ["cache"]),
+    ("greenhouse roses", [], []),
+    ("tabs", ["tabs"], []),
+]
+
+
+@pytest.mark.parametrize(("words", "found", "shown"), QUESTIONS)
+def test_l39_what_is_found_and_shown_for_questions(words: str, found: list[str], shown: list[str]) -> None:
+    """The original has eleven such cases over its own decisions; these are ours."""
+    rows = [replace(BASE, id=one, title=title, text=text, tags=tags) for one, title, text, tags in REMEMBERED]
+    index = DecisionIndex(rows, [])
+    asked = DecisionQuestion(tokens=tokens_of(words), now_ms=unix_ms(CREATED), workspace="w", cwd=CWD, index=index)
+    assert [row.id for _, row in ranked(rows, asked)][: len(found)] == found
+    assert [row.id for _, row in ranked(rows, replace(asked, is_for_prompt=True))] == shown
+    assert {*shown} <= {*index.likely(asked.tokens)}
 
 
 def test_l37_what_says_nearly_the_same() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from pattern_core.decision_files import LISTED_MAX, export_decisions, import_decisions
+from pattern_core.decision_files import KIND, export_decisions, import_decisions
+from pattern_core.decisions import Decision, NewDecision, Related, related
+from pattern_core.delta_files import LISTED_MAX
+from pattern_server.http.bodies import Paged, RequestModel, answer_of, fields_with, page_of, require_values
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
-router = Router(prefix="/constellations/{c}/decisions", tags=["workspaces"])
+router = Router(prefix="/constellations/{c}/decisions", tags=["decisions"])
 
 _LINES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 Workspace = Annotated[str, Query(description="A workspace: id, name or a folder.")]
@@ -25,6 +28,48 @@ class DecisionsImported(BaseModel):
     present: int
     conflicts: list[str]
     skipped: list[str]
+    outgoing: list[str]
+
+
+DECISION = answer_of(
+    Decision,
+    "id workspace title text summary details tags scope decision_key confidence freshness source important archived"
+    " kb_path cwd project retrieval_count injection_count last_retrieved_at last_injected_at changed_by created_at"
+    " updated_at",
+    supersedes=list[str],
+    superseded_by=str | None,
+    conflicts_with=list[str],
+)
+
+
+class DecisionCreateRequest(RequestModel):
+    """The decision to add to a workspace: id, name or a folder. `cwd` is the folder in which its author works."""
+
+    workspace: str
+    title: str
+    text: str
+    tags: list[str] = Field(default_factory=list)
+    important: bool = False
+    cwd: str = ""
+
+
+class DecisionUpdateRequest(RequestModel):
+    """The fields of a decision to change; null removes a value. `supersedes` and `conflicts_with` have all ids."""
+
+    title: str | None = None
+    text: str | None = None
+    summary: str | None = None
+    details: list[str] | None = None
+    tags: list[str] | None = None
+    scope: str | None = None
+    decision_key: str | None = None
+    confidence: str | None = None
+    freshness: str | None = None
+    important: bool | None = None
+    archived: bool | None = None
+    kb_path: str | None = None
+    supersedes: list[str] | None = None
+    conflicts_with: list[str] | None = None
 
 
 @router.post("/import", response_model=DecisionsImported, openapi_extra={"requestBody": {"content": _LINES}})
@@ -35,15 +80,17 @@ async def import_file(
     source: Annotated[str, Query(description="What the file is called.")] = "",
     trust: Annotated[bool, Query(description="Important decisions stay important.")] = False,
     dry_run: Annotated[bool, Query(description="Import nothing.")] = False,
+    sync: Annotated[bool, Query(description="Return the lines that the file has to have, too.")] = False,
 ) -> object:
     """Import decisions, a JSON object a line, into a workspace: all in one transaction, each once."""
     found = home.known_workspace(workspace) if dry_run else home.find_workspace(workspace, is_written=True)
     into = await found or ""
     author, data, storage = home.caller.author, await request.body(), home.constellation.storage
     done = await import_decisions(storage, into, data, author=author, source=source, is_trusted=trust, is_dry=dry_run)
-    counts = {name: done.counts[name] for name in ("added", "updated", "present")}
+    counts = {"added": done.added[KIND], "updated": done.updated[KIND], "present": done.present[KIND]}
     listed = {"conflicts": done.conflicts[:LISTED_MAX], "skipped": done.skipped[:LISTED_MAX]}
-    return {"workspace": into or None, **counts, **listed}
+    outgoing = [line.decode() for line in done.outgoing] if sync else []
+    return {"workspace": into or None, **counts, **listed, "outgoing": outgoing}
 
 
 @router.get("/export", response_class=Response, responses={200: {"content": _LINES}})
@@ -52,3 +99,48 @@ async def export_file(home: ToRead, workspace: Workspace) -> Response:
     found = await home.constellation.workspaces.find(workspace)
     data = await export_decisions(home.constellation.storage, found.id)
     return Response(data, media_type="application/octet-stream")
+
+
+@router.get("", response_model=page_of(DECISION))
+async def list_all(
+    home: ToRead,
+    paging: Paged,
+    workspace: Annotated[str | None, Query(description="Only those of this workspace: id, name or a folder.")] = None,
+    archived: Annotated[bool, Query(description="Also archived ones.")] = False,
+) -> object:
+    """List decisions in the order in which they were stored."""
+    rows, links = await home.constellation.decisions.known(
+        await home.find_workspace(workspace), limit=paging.one_more, archived=archived, after=paging.after
+    )
+    linked = related(links)
+    return paging.cut([_shown(row, linked.get(row.id) or Related()) for row in rows], lambda row: row["id"])
+
+
+@router.post("", status_code=201, response_model=DECISION)
+async def create(body: DecisionCreateRequest, home: ToWrite, response: Response) -> object:
+    """Add a decision to a workspace."""
+    given = body.model_dump(exclude={"workspace"})
+    workspace = await home.find_workspace(body.workspace, is_written=True) or ""
+    made, _similar = await home.constellation.decisions.add(workspace, NewDecision(**given), author=home.caller.author)
+    home.locate(response, "decisions", made.id)
+    return _shown(made, Related())
+
+
+@router.get("/{decision_id}", response_model=DECISION)
+async def get(decision_id: str, home: ToRead) -> object:
+    """Show a decision."""
+    return _shown(*await home.constellation.decisions.get(decision_id))
+
+
+@router.patch("/{decision_id}", response_model=DECISION)
+async def update(decision_id: str, body: DecisionUpdateRequest, home: ToWrite) -> object:
+    """Update a decision."""
+    changes, decisions = body.model_dump(exclude_unset=True), home.constellation.decisions
+    require_values(changes, "title", "text", "details", "tags", "important", "archived", "supersedes", "conflicts_with")
+    row, _related = await decisions.get(decision_id)
+    await decisions.change(row.workspace, decision_id, changes, author=home.caller.author)
+    return _shown(*await decisions.get(decision_id))
+
+
+def _shown(row: Decision, linked: Related) -> dict[str, Any]:
+    return fields_with(row, **fields_with(linked))

@@ -83,7 +83,7 @@ async def get(workspace: str, home: ToRead) -> Workspace:
 
 @router.patch("/workspaces/{workspace}", response_model=WORKSPACE)
 async def update(workspace: str, body: WorkspaceUpdateRequest, home: ToWrite) -> Workspace:
-    """Say whether turns of a workspace's sessions show a map of it."""
+    """Say whether prompts of its sessions show a workspace."""
     workspaces = home.constellation.workspaces
     found = await workspaces.find(workspace)
     return await workspaces.show_in_prompts(found.id, body.in_prompts, author=home.caller.author)

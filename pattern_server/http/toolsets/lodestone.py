@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pattern_core.decision_ranking import DecisionQuestion, ranked, tokens_of, weights
+from pattern_core.decision_ranking import DecisionIndex, DecisionQuestion, ranked, tokens_of
 from pattern_core.decisions import Decision, NewDecision, Related, cut, related
 from pattern_core.errors import InvalidInput
 from pattern_core.tools.tool import tool
 from pattern_core.untrusted import masked
-from pattern_db.enums import DecisionLinkKind
 from pattern_server.http.toolsets.toolset import ServedCall, Toolset
 
 LIMIT_DEFAULT, LIMIT_MAX = 5, 50
@@ -40,9 +39,7 @@ async def search(
         now_ms=call.server.runtime.clock.now_ms(),
         workspace=workspace,
         cwd=_folder(call),
-        weights=weights(rows),
-        superseded={link.to_id for link in links if link.kind is DecisionLinkKind.SUPERSEDES},
-        in_conflict={one for link in links if link.kind is DecisionLinkKind.CONFLICTS for one in link[:2]},
+        index=DecisionIndex(rows, links),
     )
     found = [
         f"{number}. {_heading(row)}\n   {_date(row)} · {row.project} · {row.source.value} · score {points}"

@@ -14,6 +14,7 @@ import pytest
 
 from pattern_core.conversation.history import History
 from pattern_core.conversation.imports import PastMessage
+from pattern_core.decisions import NewDecision
 from pattern_core.limits import Limits, PromptLimits
 from pattern_core.memory.block import NewBlock
 from pattern_core.memory.edits import AppendText
@@ -23,7 +24,7 @@ from pattern_core.models.providers import anthropic, openai
 from pattern_core.models.providers.openai import Server
 from pattern_core.models.tokens import estimate_request
 from pattern_core.prompts.build import Offered, Prompt, block_parts, is_named
-from pattern_core.prompts.collect import LEAST, MOST, RATIOS_MAX, Calibration, last_calls, seen_blocks
+from pattern_core.prompts.collect import LEAST, MOST, RATIOS_MAX, Calibration, last_calls, mark_shown, seen_blocks
 from pattern_core.prompts.parts import NOTHING_FOUND, Kind
 from pattern_core.prompts.parts import Part as PromptPart
 from pattern_core.testing import StoppedClock, calls, says
@@ -33,7 +34,7 @@ from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import CONSTELLATION_OWNER, BlockType, EffectClass, Permission, Role
-from pattern_db.tables import memory_blocks, prompts
+from pattern_db.tables import handoffs, memory_blocks, prompts
 from pattern_db.tables.memory_blocks import Attachment
 from tests.pattern_core.memory.rig import ADA, ALL, BOB, BY_ADA, NOW, Rig, constellation
 from tests.support import (
@@ -477,3 +478,16 @@ async def test_small_windows_hold_a_conversation_also_where_much_happens(profile
         asked = [one for one in it.provider.requests if "busy in the morning" in "".join(one.memory)]
     assert len(asked) == 12
     assert max(estimate_request(one) + one.max_output_tokens for one in asked) <= window
+
+
+async def test_what_a_prompt_shows_is_marked_by_its_kind() -> None:
+    async with running() as world:
+        shop = await world.constellation.workspaces.ensure("shop", author=USER)
+        new = NewDecision(title="Tabs", text="x")
+        ids = [(await world.constellation.decisions.add(shop.id, new, author=USER))[0].id for _ in range(2)]
+        handed = await world.constellation.handoffs.add("Mind the gap.", author=USER)
+        await world.database.write(mark_shown, {"decisions": ids[:1]}, START)
+        await world.database.write(mark_shown, {"handoffs": [handed.id, ids[1]]}, START)
+        rows, _links = await world.constellation.decisions.known(shop.id)
+        assert [row.injection_count for row in rows] == [1, 0]
+        assert await world.database.read(handoffs.count_unread, None) == 0

@@ -10,7 +10,7 @@ import pytest
 from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.errors import RowConflict, RowNotFound
-from pattern_db.tables import decisions, workspaces
+from pattern_db.tables import decisions, meta, workspaces
 from pattern_db.tables.decisions import DecisionLine, DecisionLink, DecisionRow
 from pattern_db.tables.workspaces import WorkspaceRow
 from tests.pattern_db.conftest import LATER, NOW
@@ -40,7 +40,11 @@ def test_a_decision_comes_back_whole_and_once(db: Connection) -> None:
     assert decisions.of_workspace(db, "w") == [row("d1"), row("d0")]
     assert [one.id for one in decisions.of_workspace(db, None)] == ["d1", "d0", "d2"]
     assert decisions.elsewhere(db, "w") == ["d2"]
-    assert [decisions.owner_of(db, one) for one in ("d2", "d3")] == ["other", None]
+    decisions.change(db, "d0", {"archived": True})
+    pages = [(None, True, None), ("w", True, "d1"), ("w", False, None), (None, False, "d1")]
+    found = [decisions.of_workspace(db, one, 2, archived=archived, after=after) for one, archived, after in pages]
+    assert [[one.id for one in rows] for rows in found] == [["d1", "d0"], ["d0"], ["d1"], ["d2"]]
+    decisions.change(db, "d0", {"archived": False})
     with pytest.raises(apsw.ConstraintError):
         decisions.add(db, [row("d1")])
     decisions.replace(db, replace(row("d1"), title="Spaces", tags=[]))
@@ -51,6 +55,22 @@ def test_a_decision_comes_back_whole_and_once(db: Connection) -> None:
     ]
     with pytest.raises(RowNotFound, match="d9"):
         decisions.replace(db, row("d9"))
+
+
+def test_what_prompts_show_is_counted_and_is_no_change(db: Connection) -> None:
+    decisions.add(db, [row("d1"), row("d0"), row("d2")])
+    before = meta.get(db, meta.DECISIONS)
+    decisions.count_shown(db, ["d0", "d1", "none"], LATER)
+    assert [(one.id, one.injection_count, one.last_injected_at) for one in decisions.some(db, ["d2", "d0", "x"])] == [
+        ("d0", 1, LATER),
+        ("d2", 0, None),
+    ]
+    assert meta.get(db, meta.DECISIONS) == before
+    for change in (decisions.link, decisions.unlink):
+        change(db, DecisionLink("d1", "d0", SUPERSEDES))
+    decisions.replace(db, row("d1"))
+    decisions.change(db, "d0", {"title": "x"})
+    assert (before, meta.get(db, meta.DECISIONS)) == ("1", "5")
 
 
 def test_links_have_no_cycles_and_a_conflict_is_of_both(db: Connection) -> None:
@@ -75,6 +95,20 @@ def test_links_have_no_cycles_and_a_conflict_is_of_both(db: Connection) -> None:
     decisions.unlink(db, DecisionLink("c", "a", CONFLICTS))
     decisions.unlink(db, DecisionLink("b", "c", SUPERSEDES))
     assert len(decisions.links(db, None)) == 2
+
+
+def test_the_links_of_one_decision_are_replaced(db: Connection) -> None:
+    decisions.add(db, [row(one) for one in ("a", "b", "c")])
+    decisions.link(db, DecisionLink("c", "a", CONFLICTS))
+    decisions.link(db, DecisionLink("b", "a", SUPERSEDES))
+    decisions.set_links(db, "c", SUPERSEDES, ["b"])
+    decisions.set_links(db, "c", CONFLICTS, ["b"])
+    decisions.set_links(db, "a", SUPERSEDES, [])
+    assert decisions.links(db, None) == [
+        DecisionLink("b", "a", SUPERSEDES),
+        DecisionLink("b", "c", CONFLICTS),
+        DecisionLink("c", "b", SUPERSEDES),
+    ]
 
 
 def test_lines_follow_those_of_the_workspace_that_theirs_is_merged_into(db: Connection) -> None:

@@ -66,12 +66,17 @@ def test_the_workspace_of_a_session_and_its_map(db: Connection) -> None:
             "INSERT INTO sessions (id, agent_id, workspace, working_dir, created_at, updated_at) VALUES (?,?,?,?,?,?)",
             (session, ADA, workspace, folder, NOW, NOW),
         )
-    assert [workspaces.of_session(db, one) for one in "abcdx"] == ["ws_shop", "ws_deep", "ws_shop", None, None]
+
+    def about(sessions: str) -> list[str | None]:
+        return [found and found[0] for found in (workspaces.of_session(db, one) for one in sessions)]
+
+    assert workspaces.of_session(db, "b") == ("ws_deep", "/srv/deep/x")
+    assert about("abcdx") == ["ws_shop", "ws_deep", "ws_shop", None, None]
     workspaces.show_in_prompts(db, "ws_shop", False)
-    assert [workspaces.of_session(db, one) for one in "abc"] == [None, "ws_deep", None]
+    assert about("abc") == [None, "ws_deep", None]
     assert not workspaces.find(db, "shop").in_prompts and workspaces.find(db, "deep").in_prompts
     workspaces.show_in_prompts(db, "ws_shop", True)
-    assert workspaces.of_session(db, "a") == "ws_shop"
+    assert about("a") == ["ws_shop"]
     for number in range(7):
         key = f"kv/ws_shop/{number}"
         shared_state.put(db, SharedValue(key, 1, 1, NOW, None, NOW))

@@ -75,6 +75,8 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/delta/import": {"source": "srv_shop-main", "version": "v1", "tables": {}},
     "POST /constellations/{c}/codepilot/import": {"source": "codepilot.db", "tables": {}},
     "POST /constellations/{c}/decisions/import": "{}",
+    "POST /constellations/{c}/decisions": {"workspace": "shop", "title": "Use tabs", "text": "Always."},
+    "PATCH /constellations/{c}/decisions/{decision_id}": {"archived": True},
     "POST /constellations/{c}/tasks": {"title": "Pay the rent"},
     "PATCH /constellations/{c}/tasks/{task_id}": {"status": "completed"},
     "POST /constellations/{c}/groups/{g}/messages": {"content": "Hello"},

@@ -74,6 +74,7 @@ async def test_a_file_goes_in_and_comes_out_the_same(home: Place) -> None:
         "present": 0,
         "conflicts": [],
         "skipped": ["line 2: not JSON: Expecting value: line 1 column 1 (char 0)"],
+        "outgoing": [],
     }
     done = (await home.admin.post(f"{where}/import", content=data, params=asked)).json()
     assert done["added"] == 2 and done["workspace"].startswith("ws_")
@@ -87,3 +88,24 @@ async def test_a_file_goes_in_and_comes_out_the_same(home: Place) -> None:
         assert f"KB: /k.md\nSupersedes: {ID}\nConflicts with: {ID}\n" in text
         text, _ = await called(client, "memory-get", {"ids": [ID] * 20, "maxChars": 500})
         assert len(text) < 520 and text.endswith("… [cut]")
+
+
+async def test_secrets_of_an_imported_line_leave_only_with_the_file(home: Place) -> None:
+    data = line("a", title="password=hunter22", text="Bearer hunter22", tags=["API_KEY=hunter22"], kbPath="/k.md")
+    where = "/constellations/home/decisions"
+    asked = {"workspace": "shop"}
+    await home.admin.post(f"{where}/import", content=data, params=asked)
+    shown = [
+        (await home.admin.get(where, params=asked)).text,
+        (await home.admin.get(f"{where}/a")).text,
+        (await home.admin.patch(f"{where}/a", json={"archived": False, "important": True})).text,
+        (await home.admin.post(f"{where}/import", content=data, params=asked)).text,
+        (await home.admin.get("/constellations/home/events", params={"limit": 50})).text,
+    ]
+    async with connected(home, MODES[1], "toolset=lodestone&workspace=shop") as client:
+        for name, arguments in (("memory-search", {"query": "password bearer"}), ("memory-get", {"ids": ["a"]})):
+            shown.append((await called(client, name, arguments))[0])
+        shown.append((await called(client, "memory-project-context", {}))[0])
+    assert not any("hunter22" in text for text in shown) and "redacted" in shown[0]
+    exported = (await home.admin.get(f"{where}/export", params=asked)).content
+    assert exported.count(b"hunter22") == 3, "the file is the person's own, and comes back as it was"
