@@ -34,8 +34,8 @@ _CONTROLS = re.compile(CONTROLS)
 _OURS = re.compile(
     r"<(?=\s*/?\s*(?:data|system)\b)"
     r"|^(?=[^\S\n]*#{1,6}[^\S\n]*"
-    r"(?:(?:memory|message|notes for you|workspace|recalled|open tasks|since your last message|recent activity)"
-    r"[^\S\n]*$"
+    r"(?:(?:memory|message|notes for you|workspace|guidance|recalled|open tasks|since your last message"
+    r"|recent activity)[^\S\n]*$"
     r"|[^\n]*(?:characters|nothing yet)\)))"
     f"|{CONTROLS}",
     re.IGNORECASE | re.MULTILINE,

@@ -21,6 +21,8 @@ import trio
 from pattern_core.agent_settings import ContextSettings
 from pattern_core.conversation.history import History
 from pattern_core.errors import PatternError
+from pattern_core.guidance import DAY_CHARS, PROJECT_SHOWN_MAX, SHOWN_MAX, feedback
+from pattern_core.guidance_quality import PROJECT, detect
 from pattern_core.ids import Clock, time_of
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import Message, Note, Text, ToolResult
@@ -32,6 +34,7 @@ from pattern_core.prompts.activity import (
     CaughtUp,
     RecentTurns,
     caught_up_parts,
+    guidance_parts,
     handoff_parts,
     task_parts,
     workspace_part,
@@ -57,10 +60,11 @@ from pattern_core.untrusted import marked, masked
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
-from pattern_db.tables import activity, handoffs, overview, prompts, tasks, workspaces
+from pattern_db.enums import CONSTELLATION_OWNER, GuidanceState, GuidanceVerdict, SearchKind
+from pattern_db.tables import activity, guidance, handoffs, overview, prompts, tasks, workspaces
 from pattern_db.tables.activity import NotedActivity
 from pattern_db.tables.agents import AgentRow
+from pattern_db.tables.guidance import GuidanceRow
 from pattern_db.tables.handoffs import Handed
 from pattern_db.tables.memory_blocks import BlockRow, Via
 from pattern_db.tables.tasks import TaskRow
@@ -89,7 +93,7 @@ _SOURCES = {SearchKind.ARCHIVAL: "the archive", SearchKind.FILE: "the file", Sea
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """Rows that one look into the tables found: what can be searched, open tasks, what was noted for all agents, notes
-    that the agent has claimed, what it missed while it was idle, the workspace of the session.
+    that the agent has claimed, what it missed while it was idle, the workspace of the session, and its guidance.
     """
 
     findable: Sequence[SearchKind] = ()
@@ -98,6 +102,7 @@ class Seen:
     handed: Sequence[Handed] = ()
     missed: Sequence[CaughtUp] = ()
     workspace: WorkspaceMap | None = None
+    guidance: Sequence[GuidanceRow] = ()
 
 
 Look = Callable[[Connection], Seen | None]
@@ -199,7 +204,14 @@ class Prompts:
             self._calibration.learn(agent_id, prompt.request.model, [(prompt.estimate, usage.input_tokens)])
 
     def look(
-        self, connection: Connection, *, agent_id: str, history: History, now_ms: int, settings: ContextSettings
+        self,
+        connection: Connection,
+        *,
+        agent_id: str,
+        turn_id: str,
+        history: History,
+        now_ms: int,
+        settings: ContextSettings,
     ) -> Seen | None:
         """Return the rows that a turn should show beyond the conversation, None if there are none.
 
@@ -226,9 +238,11 @@ class Prompts:
         if history.session_id is not None and show.get(Kind.WORKSPACE, True):
             about = workspaces.of_session(connection, history.session_id)
             workspace = None if about is None else workspaces.map_of(connection, about, agent_id)
-        if not (findable or due or noted or handed or missed or workspace):
+        advice = _advice(connection, agent_id, turn_id, history, now_ms) if show.get(Kind.GUIDANCE, True) else ()
+        if not (findable or due or noted or handed or missed or workspace or advice):
             return None
-        return Seen(findable=findable, tasks=due, noted=noted, handed=handed, missed=missed, workspace=workspace)
+        seen = Seen(findable=findable, tasks=due, noted=noted, handed=handed, missed=missed, workspace=workspace)
+        return replace(seen, guidance=advice) if advice else seen
 
     async def find(
         self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
@@ -255,16 +269,19 @@ class Prompts:
         among = await self._among(agent_id, settings) if seen.missed else None
         project = [] if seen.workspace is None else [workspace_part(seen.workspace)]
         missed = caught_up_parts(seen.missed, agent_id, among)
+        advice, unfit = guidance_parts(seen.guidance)
         return replace(
             recalled,
             parts=[
                 *handoff_parts(seen.handed),
                 *project,
+                *advice,
                 *recalled.parts,
                 *task_parts(seen.tasks, now),
                 *missed,
                 *recent,
             ],
+            left_out=[*recalled.left_out, *unfit],
         )
 
     async def recent(
@@ -284,6 +301,28 @@ class Prompts:
         if settings.show.get(Kind.ACTIVITY):
             return None
         return sharers(await self.memory.blocks.seen_by(agent_id), agent_id)
+
+
+def _advice(
+    connection: Connection, agent_id: str, turn_id: str, history: History, now_ms: int
+) -> Sequence[GuidanceRow]:
+    """Return guidance for the type of task that the message is about, and for all tasks in the project of the session.
+    It is noted as used, once a day.
+    """
+    about = None if history.session_id is None else workspaces.of_session(connection, history.session_id)
+    if about is None:
+        return ()
+    kind, active, now = detect(history.words[:QUERY_CHARS_MAX]).primary, [GuidanceState.ACTIVE], iso(now_ms)
+    wanted = {PROJECT: PROJECT_SHOWN_MAX, kind: SHOWN_MAX}
+    rows = [
+        row
+        for one, most in reversed(wanted.items())
+        for row in guidance.select(connection, about, active, task_types=[one], limit=most)
+    ]
+    new = [row.id for row in rows if (row.last_used_at or "")[:DAY_CHARS] < now[:DAY_CHARS]]
+    said = [feedback(one, GuidanceVerdict.USED, f"agent:{agent_id}", turn_id, now) for one in new]
+    guidance.rate(connection, said)
+    return rows
 
 
 def sharers(blocks: Sequence[BlockRow], agent_id: str) -> set[str]:

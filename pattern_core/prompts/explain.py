@@ -12,14 +12,21 @@ from functools import cache, partial
 
 from pattern_core.errors import NotFound, PatternError
 from pattern_core.memory.history import content_at
-from pattern_core.prompts.activity import caught_up_text, handoff_text, noted_line, turn_line, workspace_part
+from pattern_core.prompts.activity import (
+    caught_up_text,
+    guidance_text,
+    handoff_text,
+    noted_line,
+    turn_line,
+    workspace_part,
+)
 from pattern_core.prompts.build import DATA, DEFAULT_INSTRUCTIONS, MEMORY_AND_DATA, time_words
 from pattern_core.prompts.parts import Kind, Part, check_of, place_of, read_log
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import DatabaseError, RowNotFound, StorageFailed
 from pattern_db.journal import turns
-from pattern_db.tables import activity, agents, handoffs, memory_blocks, overview, prompts, tasks, workspaces
+from pattern_db.tables import activity, agents, guidance, handoffs, memory_blocks, overview, prompts, tasks, workspaces
 from pattern_db.tables.prompts import LoggedParts, ShownRow, StepPrompt
 
 TEXT_CHARS_MAX = 400  # shown of each part's text
@@ -164,6 +171,8 @@ def _today(connection: Connection, part: Part, reader: str) -> str | None:
             return tasks.title_of(connection, part.ref)
         case Kind.WORKSPACE:
             return workspace_part(workspaces.map_of(connection, part.ref, reader)).text
+        case Kind.GUIDANCE:
+            return guidance_text(guidance.get(connection, part.ref))
         case Kind.CATCH_UP:
             missed = overview.find(connection, part.ref)
             return None if missed is None else caught_up_text(missed)

@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "rule": Entry("pattern_server.cli.rules", "Rules that limit or order tool calls: add, list, remove."),
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
         "workspace": Entry("pattern_server.cli.workspaces", "Projects that rows belong to: list, show, add-root …"),
+        "guidance": Entry("pattern_server.cli.guidance", "Advice on work in a project: list, add, review, validate …"),
         "context": Entry("pattern_server.cli.workspaces", "Print what is remembered of a project, for other agents."),
         "session": Entry("pattern_server.cli.sessions", "Other conversations with an agent: create, list, fork …"),
         "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),

@@ -16,7 +16,8 @@ import trio
 
 from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
-from pattern_core.errors import Conflict
+from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.playbooks import read
 from pattern_db import files, program_files
 from pattern_server.cli.client import Api, Json, ServerFailed
 from pattern_server.cli.command import (
@@ -30,13 +31,15 @@ from pattern_server.cli.command import (
     local,
 )
 from pattern_server.cli.constellations import decided
+from pattern_server.cli.guidance import folder_of, read_folder
 from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import DONE, SKIPPED, Output
+from pattern_server.cli.workspaces import whole
 from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
 LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
-WHOLE, DELTA, CODEPILOT, DECISIONS = "constellation", "delta", program_files.CODEPILOT, "decisions"
+WHOLE, DELTA, CODEPILOT, DECISIONS, DELIA = "constellation", "delta", program_files.CODEPILOT, "decisions", "delia"
 PLANS = "plans"  # the folder with Codepilot's plans
 VERSIONS = {"3": 3, "4": 4, "letta": portable.LETTA}
 
@@ -46,13 +49,18 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 
 
 @click.command(epilog="Example: pattern export agent --name ada -o ada.car")
-@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA, CODEPILOT, DECISIONS]))
+@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA, CODEPILOT, DECISIONS, DELIA]))
 @click.option("--name", metavar="NAME", help="The agent, group or constellation.  [default: the only constellation]")
-@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Of KIND delta or decisions: the project.")
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Of KIND delta, decisions or delia: it.")
 @click.option("--format", "form", type=click.Choice(["v1", "v4"]), default="v1", help="Of KIND delta.  [default: v1]")
 @click.option("--plans", type=_DIRECTORY, help="Of KIND codepilot: a directory for the plans.")
 @click.option(
-    "-o", "--output", "target", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file."
+    "-o",
+    "--output",
+    "target",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The file, or directory.",
 )
 @click.option("--version", type=click.Choice([*VERSIONS]), default="4", help="3: the original's; letta: an agent file.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
@@ -73,21 +81,23 @@ async def export(
 
     KIND delta writes a workspace as a database that Delta's programs open; v4 has no tasks. KIND decisions writes its
     decisions as JSON, one a line; imported ones that were not changed have the same bytes. KIND codepilot writes all
-    sessions of agents as one that Codepilot opens.
+    sessions of agents as one that Codepilot opens. KIND delia writes playbooks, profiles and memories into a directory.
 
     Messages, memory with its history, archive, files, tasks, schedules and use travel. Keys, tokens, consent and what
     turns did step by step stay here.
     """
-    if target.exists() and not overwrite:
+    if target.exists() and (not overwrite or target.is_dir() != (kind == DELIA)):
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
     if kind == CODEPILOT:
         tables = (await home.get("codepilot", "export"))["tables"]
         return await _write_rows(output, "the sessions", CODEPILOT, tables, target, await _export_plans(home, plans))
-    if kind in (DELTA, DECISIONS):
+    if kind in (DELTA, DECISIONS, DELIA):
         if workspace is None:
             raise click.UsageError("No workspace was named. Use --workspace NAME.")
         if kind == DELTA:
             return await _export_delta(home, output, workspace, form, target)
+        if kind == DELIA:
+            return await _export_delia(home, output, workspace, target)
         with files.temporary(target) as beside:
             await home.download(beside, "decisions", "export", workspace=workspace)
             files.replace(beside, target)
@@ -125,6 +135,17 @@ async def _export_delta(
     if left:
         output.note(f"Delta v4 has no tasks. Left out: {left}.")
     return SKIPPED if left else DONE
+
+
+async def _export_delia(home: Home, output: Output, workspace: str, target: Path) -> ExitCode:
+    found = (await home.get("guidance", "export", workspace=whole(workspace)))["files"]
+    for path, text in found.items():
+        read(path, b"")  # it never leaves the folder
+        with files.temporary(target / path) as beside:
+            beside.write_bytes(text.encode())
+            files.replace(beside, target / path)
+    output.result({"file": str(target), "files": [*found]}, f"Exported {len(found)} files of {workspace} to {target}.")
+    return DONE
 
 
 async def _write_rows(
@@ -292,6 +313,36 @@ async def decisions(home: Home, output: Output, file: Path, workspace: str, trus
     verb = "Would import" if dry_run else "Imported"
     counts = {name: done[name] for name in ("added", "updated", "present")}
     output.result({"file": str(file), **done}, f"{verb} {file}: {_numbers(counts)}.")
+    return _left_out(output, done)
+
+
+@import_.add("delia", "~/src/shop --workspace shop")
+@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="The project.  [default: that of PATH]")
+@click.option("--trust", is_flag=True, help="Guidance is active at once, without a review.")
+@click.option("--force", is_flag=True, help="Also playbooks of a newer version.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; import nothing.")
+async def delia(
+    home: Home, output: Output, path: Path, workspace: str | None, trust: bool, force: bool, dry_run: bool
+) -> ExitCode:
+    """Import playbooks, profiles and memories of the folder .delia in PATH; the same again changes nothing.
+
+    Bullets that cannot be read are listed, and kept for an export. `pattern guidance review` shows what is new.
+    """
+    folder = folder_of(path)
+    given, unreadable = dict[str, str](), list[str]()
+    for name, data in read_folder(folder).items():
+        try:
+            given[name] = read(name, data)
+        except InvalidInput as error:
+            unreadable.append(f"{name}: {error.message}")
+    body: Json = {"workspace": whole(workspace or str(folder.absolute().parent)), "files": given}
+    body |= {"trust": trust, "force": force, "dry_run": dry_run}
+    done = await home.call("POST", "guidance", "import", body=body)
+    done["skipped"] += unreadable
+    counts = {name: sum(done[name].values()) for name in ("added", "updated", "present")}
+    verb = "Would import" if dry_run else "Imported"
+    output.result({"file": str(folder), **done}, f"{verb} {folder}: {_numbers(counts)}.")
     return _left_out(output, done)
 
 
