@@ -31,7 +31,8 @@ SECTION = "general_strategies"
 SECTION_CHARS_MAX, NOTE_CHARS_MAX = 100, 500
 DAY_MS, DAY_CHARS = 86_400_000, len("2026-01-31")
 LIVING = (GuidanceState.ACTIVE, GuidanceState.PROPOSED)
-Advice, Feedback = GuidanceRow, GuidanceFeedback
+Advice = GuidanceRow
+Feedback = GuidanceFeedback
 TASK_TYPE = re.compile(r"\w[\w-]{0,63}")  # it is the name of a file, too
 
 

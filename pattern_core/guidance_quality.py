@@ -16,7 +16,7 @@ from pattern_db.enums import GuidanceSource
 from pattern_db.tables.guidance import GuidanceRow
 
 CHARS_MIN, CHARS_MAX = 10, 500
-CHARS_USUAL_MIN, CHARS_USUAL_MAX, CHARS_IDEAL = 15, 300, 150
+CHARS_USUAL_MIN, CHARS_USUAL_MAX = 15, 300
 SAME, NEARLY_SAME = 0.90, 0.85  # likeness from which nothing is added: it is one; it counts as help for the other one
 LOW, HIGH = 0.3, 0.7  # utility: below, from
 FEEDBACK_MIN = 5  # verdicts, before its utility counts

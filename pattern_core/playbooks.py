@@ -20,7 +20,6 @@ from typing import Any
 from pattern_core.errors import InvalidInput
 from pattern_core.guidance import SECTION, TASK_TYPE
 from pattern_core.guidance_quality import (
-    CHARS_IDEAL,
     CHARS_USUAL_MAX,
     CHARS_USUAL_MIN,
     contradicts,
@@ -90,7 +89,6 @@ class FolderCheck:
     bullets: int = 0
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    hints: list[str] = field(default_factory=list)
     fixed: dict[str, str] = field(default_factory=dict)
 
 
@@ -223,7 +221,7 @@ def dumped(document: Any) -> str:
 
 def check(files: Mapping[str, bytes], now: str, *, is_fixed: bool = False) -> FolderCheck:
     """Check the files of a folder `.delia`, by their paths in it. `is_fixed`: as they are after `--fix`, which brings
-    what can be read to version 2, with ids, and leaves everything else. `now` is a stored time.
+    files of version 1 to version 2, with ids, and leaves everything else. `now` is a stored time.
     """
     done, old = FolderCheck(), 0
     profile = files.get("profiles/core.md", b"").decode(errors="replace")
@@ -236,9 +234,8 @@ def check(files: Mapping[str, bytes], now: str, *, is_fixed: bool = False) -> Fo
         except InvalidInput as error:
             done.errors.append(f"{name}.json: {error.message}")
             continue
-        fixed = repaired(book, name)
-        if is_fixed and (book.version < VERSION or fixed != book.bullets):
-            done.fixed[path] = written(book.document, name, fixed, now)
+        if is_fixed and book.version < VERSION:
+            done.fixed[path] = written(book.document, name, [current(raw, name) for raw in book.bullets], now)
             book = opened(done.fixed[path])
         done.files.append(f"{path} ({len(book.bullets)} bullets)" + f" v{book.version}" * (book.version < VERSION))
         old += book.version < VERSION
@@ -257,13 +254,6 @@ def check(files: Mapping[str, bytes], now: str, *, is_fixed: bool = False) -> Fo
             except InvalidInput as error:
                 done.errors.append(f"{path}: {error.message}")
     return done
-
-
-def repaired(book: Playbook, task_type: str) -> list[Any]:
-    """Return the bullets of a playbook as version 2 has them, all valid ones with an id."""
-    if book.version < VERSION:
-        return [current(raw, task_type) for raw in book.bullets]
-    return [_with_id(raw, task_type) for raw in book.bullets]
 
 
 def read(path: str, data: bytes, kinds: Sequence[str] = ("playbooks", *KINDS)) -> str:
@@ -308,8 +298,6 @@ def _check_bullets(done: FolderCheck, name: str, bullets: Sequence[Any], profile
             done.warnings.append(f"{place}: the same content as [{first}]")
         done.warnings += [f"{place}: contradicts [{at}]" for at, text in claims if contradicts(text, bullet.content)]
         claims.append((number, bullet.content))
-        if CHARS_IDEAL < len(bullet.content) <= CHARS_USUAL_MAX:
-            done.hints.append(f"{place}: {len(bullet.content)} chars; at most {CHARS_IDEAL} are ideal")
     return valid
 
 
@@ -325,15 +313,6 @@ def _remarks(raw: Raw, bullet: Bullet, profile: str) -> Iterator[str]:
     score = raw.get("utility_score", 0)
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         yield "utility_score: not a number from 0 to 1"
-
-
-def _with_id(raw: Any, task_type: str) -> Any:
-    """Return a bullet with an id; an invalid one, and one that has an id, as it is."""
-    try:
-        bullet = bullet_of(raw, task_type)
-    except InvalidInput:
-        return raw
-    return raw if raw.get("id") else {**raw, "id": bullet.id}
 
 
 def _count(given: Raw, name: str) -> int:

@@ -110,7 +110,7 @@ def validate(_config: Config, output: Output, path: Path, fix: bool, strict: boo
 def _report(output: Output, done: FolderCheck) -> None:
     for line in done.files:
         output.say(f"  {line}")
-    for kind, lines in (("Error", done.errors), ("Warning", done.warnings), ("Hint", done.hints)):
+    for kind, lines in (("Error", done.errors), ("Warning", done.warnings)):
         for line in lines:
             output.say(f"{kind}: {line}")
     if done.errors:
