@@ -125,12 +125,13 @@ class Record:
     on_refused: Callable[[FinishedCall], None] = lambda _finished: None  # called with a result that became an error
     _question: MessageRow | None = None  # the message that it answers, until it is on disk
     _recorded: list[Recorded] = field(default_factory=list)
-    _flush: trio.Event | None = None  # set when the flush that runs has ended
+    _is_flushing: bool = False
+    _flushed: trio.Event | None = None  # for those who wait until it has ended
 
     @property
     def is_flushed(self) -> bool:
         """Whether everything that was recorded is on disk."""
-        return not self._recorded and self._flush is None
+        return not self._recorded and not self._is_flushing
 
     @property
     def holds_work(self) -> bool:
@@ -148,11 +149,12 @@ class Record:
             CallRefused: a result is an error now, nothing is stored, and what was recorded stays so.
             PatternError, DatabaseError: as `last` raises; nothing is stored, and what was recorded stays so.
         """
-        await self._order()
+        if self._is_flushing:
+            await self._other_flush()
         while self._recorded or last is not None:
             recorded, self._recorded = self._recorded, []
             batch = recorded if last is None else [*recorded, Recorded(last)]
-            committed, self._flush = False, trio.Event()
+            committed, self._is_flushing = False, True
             try:
                 await self.journal.commit(partial(self._write, batch, now or self.journal.now()))
                 committed = True
@@ -164,16 +166,20 @@ class Record:
             finally:
                 if not committed:
                     self._recorded = [*recorded, *self._recorded]
-                self._flush.set()
-                self._flush = None
+                self._is_flushing = False
+                if self._flushed is not None:
+                    self._flushed.set()
+                    self._flushed = None
             self.is_started = True
             _settle(batch, committed=True)
             return
 
-    async def _order(self) -> None:
-        """Wait for the flush of another task, if one runs."""
-        while self._flush is not None:
-            await self._flush.wait()
+    async def _other_flush(self) -> None:
+        """Wait until no other task flushes."""
+        while self._is_flushing:
+            if self._flushed is None:
+                self._flushed = trio.Event()
+            await self._flushed.wait()
 
     def _write(self, batch: Sequence[Recorded], now: str, connection: Connection) -> tuple[None, list[Event]]:
         events: list[Event] = []
@@ -199,8 +205,9 @@ class Record:
 
     async def abandon(self) -> None:
         """Discard what was not flushed: what resumes the turn finds what is on disk, also by another task's flush."""
-        with trio.CancelScope(shield=True):  # that has the deadline of a commit
-            await self._order()
+        if self._is_flushing:
+            with trio.CancelScope(shield=True):  # a commit has a deadline
+                await self._other_flush()
         recorded, self._recorded = self._recorded, []
         _settle(recorded, committed=False)
 
@@ -222,8 +229,6 @@ class Record:
         rows.drafts += drafts
         self._recorded.append(Recorded(rows))
         return rows
-
-    # T0, T1
 
     def start(
         self,
@@ -273,8 +278,6 @@ class Record:
             rows = self._record()
             rows.store(turns.resume, self.key, epoch=self.journal.epoch, step=self.step)
             rows.store(reservations.recover, self.key, at=self.journal.now())
-
-    # T2, T3
 
     async def look(self, look: Callable[[Connection], T]) -> T:
         """Return what `look` finds in the transaction that stores what was recorded."""
@@ -399,8 +402,6 @@ class Record:
         rows = self._record(*map(called, planned))
         rows.store(messages.append, [self._message_row(message)])
         rows.store(steps.plan_calls, planned)
-
-    # T4, T5, T6
 
     def ask(self, questions: Sequence[tuple[EffectRow, ApprovalRow]]) -> None:
         """T4: record that calls wait for a person."""

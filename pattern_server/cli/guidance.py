@@ -19,7 +19,6 @@ from pattern_server.cli.client import Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, local
 from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output, when
-from pattern_server.cli.workspaces import whole
 from pattern_server.config import Config
 
 FOLDER = ".delia"
@@ -38,7 +37,7 @@ guidance = PlainGroup("guidance", help="Advice on the work in a project, and the
 @click.option("--state", type=click.Choice([*GuidanceState]), help="Which.  [default: proposed and active]")
 async def list_all(home: Home, output: Output, workspace: str, state: str | None) -> None:
     """List guidance of a workspace, the best first."""
-    found = await home.get("guidance", workspace=whole(workspace), state=state)
+    found = await home.get("guidance", workspace=workspace, state=state)
     output.table(COLUMNS, found["items"], empty="There is no guidance.", shown=_row, data=found)
 
 
@@ -62,7 +61,7 @@ async def show(home: Home, output: Output, guidance_id: str) -> None:
 @click.option("--type", "task_type", default="project", show_default=True, help="The type of task that it is about.")
 async def add(home: Home, output: Output, content: str, workspace: str, task_type: str) -> None:
     """Add CONTENT as guidance, which is active at once."""
-    body = {"workspace": whole(workspace), "content": content, "task_type": task_type}
+    body = {"workspace": workspace, "content": content, "task_type": task_type}
     made = await home.call("POST", "guidance", body=body)
     output.result(made, f"{made['id']} is {made['state']}: {made['content']}")
 
@@ -77,7 +76,7 @@ async def review(home: Home, output: Output, ids: Sequence[str], workspace: str,
     if bool(ids) != bool(state):
         raise click.UsageError("Name guidance together with --accept or --archive.")
     if not ids:
-        found = await home.get("guidance", "review", workspace=whole(workspace))
+        found = await home.get("guidance", "review", workspace=workspace)
         output.table(WAITING_COLUMNS, found["items"], empty="Nothing waits for a decision.", data=found)
         return
     rows = [await home.call("PATCH", "guidance", one, body={"state": state}) for one in ids]

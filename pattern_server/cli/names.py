@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import click
@@ -101,6 +103,15 @@ class Named(click.ParamType[str]):
         return str(names[0])
 
 
+class _Workspace(Named):
+    """A workspace, which may also be named by a folder: one that is written as a path becomes a whole one."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as the server knows it. Called by click."""
+        is_path = os.sep in value or value in (os.curdir, os.pardir)
+        return str(Path(value).absolute()) if is_path else value
+
+
 _AGENTS = "constellations/{constellation}/agents"
 CONSTELLATION = Named("constellations")
 ONLY_CONSTELLATION = Named("constellations", is_only=True)
@@ -114,7 +125,7 @@ SCHEDULE = Named("constellations/{constellation}/schedules")
 SESSION = Named(_AGENTS + "/{agent}/sessions", field="id")
 TASK = Named("constellations/{constellation}/tasks", field="id")
 EVENT = Named("constellations/{constellation}/calendar/events", field="title")
-WORKSPACE = Named("constellations/{constellation}/workspaces")
+WORKSPACE = _Workspace("constellations/{constellation}/workspaces")
 TURN = Named("constellations/{constellation}/turns", field="turn_id")
 
 

@@ -34,7 +34,6 @@ from pattern_server.cli.constellations import decided
 from pattern_server.cli.guidance import folder_of, read_folder
 from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import DONE, SKIPPED, Output
-from pattern_server.cli.workspaces import whole
 from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
@@ -138,7 +137,7 @@ async def _export_delta(
 
 
 async def _export_delia(home: Home, output: Output, workspace: str, target: Path) -> ExitCode:
-    found = (await home.get("guidance", "export", workspace=whole(workspace)))["files"]
+    found = (await home.get("guidance", "export", workspace=workspace))["files"]
     for path, text in found.items():
         read(path, b"")  # it never leaves the folder
         with files.temporary(target / path) as beside:
@@ -336,7 +335,7 @@ async def delia(
             given[name] = read(name, data)
         except InvalidInput as error:
             unreadable.append(f"{name}: {error.message}")
-    body: Json = {"workspace": whole(workspace or str(folder.absolute().parent)), "files": given}
+    body: Json = {"workspace": workspace or str(folder.absolute().parent), "files": given}
     body |= {"trust": trust, "force": force, "dry_run": dry_run}
     done = await home.call("POST", "guidance", "import", body=body)
     done["skipped"] += unreadable

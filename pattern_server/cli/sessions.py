@@ -6,7 +6,7 @@ import click
 
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, PlainGroup, agent_option, yes_option
-from pattern_server.cli.names import SESSION
+from pattern_server.cli.names import SESSION, WORKSPACE
 from pattern_server.cli.output import Output
 
 COLUMNS = ("id", "title", "said=said_at?", "origin?", "forked from=parent_id?")
@@ -17,9 +17,10 @@ session = PlainGroup("session", help="Other conversations with an agent, or with
 @session.add("create", "'A trip to Rome' -a ada")
 @click.argument("title", required=False)
 @agent_option
-async def create(home: Home, output: Output, agent: str, title: str | None) -> None:
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="The project that it is about.")
+async def create(home: Home, output: Output, agent: str, title: str | None, workspace: str | None) -> None:
     """Create a session, with a TITLE or none."""
-    made = await home.call("POST", "agents", agent, "sessions", body={"title": title})
+    made = await home.call("POST", "agents", agent, "sessions", body={"title": title, "workspace": workspace})
     output.result(made, f"Created {made['id']}. Talk in it: {_chat(home, agent, made)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -17,8 +18,8 @@ import trio
 from pattern_core.errors import NotFound
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, always_hosting, unwrapped
+from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import FAILED, Output, cut, in_line
-from pattern_server.cli.workspaces import whole
 
 SERVER_COLUMNS = ("name", "state", "tools?", "place?", "trouble*")
 SERVER_TOOL_COLUMNS = ("name", "effect?", "description")
@@ -94,7 +95,11 @@ async def test(home: Home, output: Output, name: str) -> ExitCode:
     help="The tools.  [default: pattern]",
 )
 @click.option(
-    "--workspace", default=".", metavar="WORKSPACE", help="Of other toolsets: a name, id or folder.  [default: .]"
+    "--workspace",
+    default=os.curdir,
+    metavar="WORKSPACE",
+    type=WORKSPACE,
+    help="Of other toolsets: a name, id or folder.  [default: .]",
 )
 async def serve(home: Home, output: Output, toolset: str, workspace: str) -> None:
     """Serve a constellation to an MCP client, such as an editor, which starts this command.
@@ -108,7 +113,7 @@ async def serve(home: Home, output: Output, toolset: str, workspace: str) -> Non
     from mcp.server.stdio import stdio_server
     from mcp_types import RequestParams
 
-    query = urlencode({"toolset": toolset, "workspace": whole(workspace)})
+    query = urlencode({"toolset": toolset, "workspace": workspace})
     async with _protocol(home, query, "auto") as client:
         server: Server[Any] = Server("pattern", version=version("pattern-server"), instructions=client.instructions)
     for method in FORWARDED:

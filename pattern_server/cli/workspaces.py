@@ -30,8 +30,8 @@ async def list_all(home: Home, output: Output) -> None:
 @click.argument("name", metavar="WORKSPACE", type=WORKSPACE)
 async def show(home: Home, output: Output, name: str) -> None:
     """Show WORKSPACE: a name, an id, or a folder of it."""
-    if (path := whole(name)) != name or os.sep in name:
-        [found] = (await home.get("workspaces", path=path))["items"]
+    if os.sep in name:
+        [found] = (await home.get("workspaces", path=name))["items"]
     else:
         found = await home.get("workspaces", name)
     output.record({key: value for key, value in _row(found).items() if value}, data=found)
@@ -89,19 +89,20 @@ async def merge(home: Home, output: Output, name: str, into: str, yes: bool) -> 
 
 
 @click.command(epilog="Example: pattern context --workspace . --format delta")
-@click.option("--workspace", "name", default=os.curdir, metavar="WORKSPACE", help="A name, id or folder.  [default: .]")
+@click.option(
+    "--workspace",
+    "name",
+    default=os.curdir,
+    metavar="WORKSPACE",
+    type=WORKSPACE,
+    help="A name, id or folder.  [default: .]",
+)
 @click.option("--format", "_format", type=click.Choice(["delta"]), default="delta", help="The form of the text.")
 @in_constellation
 async def context(home: Home, output: Output, name: str, _format: str) -> None:
     """Print what is remembered of a workspace, for the prompt of another agent."""
-    found = await home.get("context", workspace=whole(name))
+    found = await home.get("context", workspace=name)
     output.result(found, found["text"])
-
-
-def whole(name: str) -> str:
-    """Return the whole path of what is written as a path, and another name as it is."""
-    is_path = os.sep in name or name in (os.curdir, os.pardir)
-    return str(Path(name).absolute()) if is_path else name
 
 
 def _row(row: Json) -> Json:

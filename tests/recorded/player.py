@@ -17,7 +17,7 @@ import shlex
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from tests.pattern_core.mcp_servers.rig import PROGRAM
 from tests.pattern_server.place import Place, client_of, config_for, serving
 from tests.recorded.script import BAR, Step, barred, filled, found
 
+NO_HEADERS: Mapping[str, str] = {}
 STEP_MS = 1_000
 SETTLED_S = 60.0
 POLL_S = 0.002
@@ -163,7 +164,7 @@ class Player:
         left_out = LEFT_OUT - {name.lower() for name in step.headers}
         shown = [f"{name}: {value}" for name, value in response.headers.items() if name not in left_out]
         head = [f"| {response.status_code}", *(f"| {line}" for line in shown)]
-        return [*head, *barred(_readable(content)), *self._keep(step, content)]
+        return [*head, *barred(_readable(content)), *self._keep(step, content, response.headers)]
 
     async def _commanded(self, step: Step) -> list[str]:
         arguments = [filled(word, self._values) for word in shlex.split(step.command)]
@@ -177,12 +178,12 @@ class Player:
         kept = self._keep(step, out.getvalue())
         return [f"| exit {code}", *barred(out.getvalue()), *barred(err.getvalue(), "!"), *kept]
 
-    def _keep(self, step: Step, answer: str | bytes) -> list[str]:
+    def _keep(self, step: Step, answer: str | bytes, headers: Mapping[str, str] = NO_HEADERS) -> list[str]:
         """Take what the step wants to keep of its answer; a line for each thing that is not there."""
         missing = []
         for name, where in step.kept.items():
             try:
-                self._values[name] = found(json.loads(answer), where)
+                self._values[name] = headers[where] if where in headers else found(json.loads(answer), where)
             except (ValueError, LookupError, TypeError):
                 missing.append(f"{BAR} {MISSING} {where}")
         return missing

@@ -16,7 +16,7 @@ with headers, a body and any of these lines:
     clock SECONDS       time that passes before
     file NAME WORDS     a line of a file in the run's folder, `$dir`
     < WORDS             a line of standard input
-    keep NAME = PATH    a value of the answer, `$NAME` in later steps
+    keep NAME = PATH    a value of the answer or one of its headers, `$NAME` in later steps
     until EVENT         leave the stream after it
     ends $turn          wait until a turn that continues behind the answer has ended
 

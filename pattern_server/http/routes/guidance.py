@@ -104,7 +104,7 @@ async def add(body: GuidanceRequest, home: ToWrite, response: Response) -> Advic
 
 @router.get("/review", response_model=items_of(WAITING))
 async def review(home: ToRead, workspace: Workspace) -> object:
-    """List what a person should decide about, with the reason: proposals, and what should be archived."""
+    """List what a person should decide about, with the reason."""
     found = await home.constellation.workspaces.find(workspace)
     rows = await _guidance(home).queue(found.id)
     return {"items": [fields_with(row, utility_score=row.utility_score, reason=reason) for row, reason in rows]}
@@ -112,14 +112,14 @@ async def review(home: ToRead, workspace: Workspace) -> object:
 
 @router.get("/export", response_model=DeliaFiles)
 async def export_files(home: ToRead, workspace: Workspace) -> object:
-    """Export playbooks, profiles and memories of a workspace; what was imported and not changed is as it came."""
+    """Export playbooks, profiles and memories; what was imported and not changed is as it came."""
     found = await home.constellation.workspaces.find(workspace)
     return {"files": await export_folder(Delia(home.constellation, found.id, home.caller.author))}
 
 
 @router.post("/import", response_model=DeliaImported)
 async def import_files(body: DeliaImportRequest, home: ToWrite) -> object:
-    """Import playbooks, profiles and memories of a folder of Delia into a workspace, each once."""
+    """Import a folder of Delia into a workspace: playbooks, profiles and memories."""
     name, is_dry = body.workspace, body.dry_run
     into = await (home.known_workspace(name) if is_dry else home.find_workspace(name, is_written=True)) or ""
     settings = home.server.config.embeddings
@@ -138,7 +138,7 @@ async def get(guidance: str, home: ToRead) -> object:
 
 @router.patch("/{guidance}", response_model=GUIDANCE)
 async def update(guidance: str, body: GuidanceUpdateRequest, home: ToWrite) -> Advice:
-    """Accept guidance, archive it, or merge it into another one, which gets its feedback."""
+    """Accept guidance, archive it, or merge it into another one."""
     author = home.caller.author
     return await _guidance(home).decide(guidance, body.state, author=author, into=body.merged_into)
 

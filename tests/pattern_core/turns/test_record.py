@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import pytest
 import trio
@@ -34,6 +34,7 @@ from pattern_db.tables import meta
 from tests.pattern_core.turns.rig import ADA, DEADLINE, EPOCH, Rig, accepted, asking, reply
 from tests.support import START, USER
 
+T = TypeVar("T")
 LATER = "2026-01-01T01:00:00.000Z"
 NOTE = ToolCall(call_id="c1", tool="note", arguments={"text": "x"})
 MAIL = ToolCall(call_id="c2", tool="mail", arguments={"to": "bob"})
@@ -206,61 +207,59 @@ async def test_writes_that_are_refused_become_an_error_and_the_step_waits_for_a_
         assert await rig.rows(stored) == [(2, failed.content, '{"text":"x"}'), (3, "sent", '{"to":"bob"}')]
 
 
+class LateJournal(Journal):
+    """Commits that wait for `gate`; the first one fails if it `fails`."""
+
+    gate = trio.Event()
+    fails = False
+    begun = 0
+
+    @classmethod
+    def of(cls, journal: Journal, *, fails: bool = False) -> LateJournal:
+        late = cls(**{one.name: getattr(journal, one.name) for one in fields(journal)})
+        late.gate, late.fails = trio.Event(), fails
+        return late
+
+    async def commit(self, fn: Callable[[Connection], tuple[T, list[Event]]]) -> T:
+        self.begun += 1
+        is_first = self.begun == 1
+        await self.gate.wait()
+        if self.fails and is_first:
+            raise DiskFull("no space left")
+        return await super().commit(fn)
+
+
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_flush_and_the_end_of_a_record_wait_for_a_flush_by_another_task(
-    monkeypatch: pytest.MonkeyPatch, *, fails: bool
-) -> None:
-    commit, gate, commits = Journal.commit, trio.Event(), list[str]()
-
-    async def late(journal: Journal, fn: Callable[[Connection], tuple[None, list[Event]]]) -> None:
-        commits.append("begun")
-        if len(commits) == 1:
-            await gate.wait()
-            if fails:
-                raise DiskFull("no space left")
-        await commit(journal, fn)
-
+async def test_a_flush_waits_for_a_flush_by_another_task(*, fails: bool) -> None:
     async def flush_late() -> None:
         with suppress(DiskFull):
             await rig.record.flush()
 
-    async def finish() -> None:
-        await rig.record.flush(last)
-        await rig.record.abandon()
-        commits.append("abandoned")
-
     async with accepted() as rig, trio.open_nursery() as nursery:
         [row] = await rig.decided(NOTE)
-        monkeypatch.setattr(Journal, "commit", late)
+        rig.record.journal = journal = LateJournal.of(rig.journal, fails=fails)
         nursery.start_soon(flush_late)
         await trio.testing.wait_all_tasks_blocked()
         assert not rig.record.is_flushed
         last = UnitOfWork()
         last.store(steps.start_call, row.key, epoch=EPOCH, started_at=LATER, deadline_at=LATER)  # its call waits
-        nursery.start_soon(finish)
+        for one in (last, None):
+            nursery.start_soon(rig.record.flush, one)
+            await trio.testing.wait_all_tasks_blocked()
+        assert journal.begun == 1
+        journal.gate.set()
         await trio.testing.wait_all_tasks_blocked()
-        assert commits == ["begun"]
-        gate.set()
-        await trio.testing.wait_all_tasks_blocked()
-        assert commits == ["begun", "begun", "abandoned"]
-        assert await rig.rows("SELECT status FROM effect") == [("started",)]
+        assert (rig.record.is_flushed, await rig.rows("SELECT status FROM effect")) == (True, [("started",)])
 
 
-async def test_a_discarded_record_waits_for_a_flush_by_another_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    commit, gate = Journal.commit, trio.Event()
-
-    async def late(journal: Journal, fn: Callable[[Connection], tuple[None, list[Event]]]) -> None:
-        await gate.wait()
-        await commit(journal, fn)
-
+async def test_a_discarded_record_waits_for_a_flush_by_another_task() -> None:
     async with accepted() as rig, trio.open_nursery() as nursery:
         await rig.decided(NOTE)
-        monkeypatch.setattr(Journal, "commit", late)
+        rig.record.journal = journal = LateJournal.of(rig.journal)
         nursery.start_soon(rig.record.flush)
         await trio.testing.wait_all_tasks_blocked()
-        with trio.move_on_after(0) as scope:  # not even a cancelled turn leaves before it is known what is stored
-            nursery.start_soon(trio.sleep, 0)
-            gate.set()
+        with trio.move_on_after(0) as scope:  # also a cancelled turn waits until it is known what is stored
+            journal.gate.set()
             await rig.record.abandon()
         assert not scope.cancelled_caught
         assert await rig.rows("SELECT status FROM step") == [("done",)]

@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from pattern_server.cli.client import running_server
+from pattern_server.cli.names import WORKSPACE
 from tests.pattern_server.cli.conftest import Pattern, serving
 from tests.pattern_server.cli.terminal import terminal
 
@@ -221,3 +222,9 @@ def test_a_search_without_a_server_is_by_words_and_says_so(home: Pattern) -> Non
     assert (found.code, "by words only" in found.err, "Likes tea." in found.out) == (0, True, True)
     assert "no server" not in home("search", "tea", "--mode", "hybrid").err
     assert "by words only" in home("archive", "search", "tea").err
+
+
+@pytest.mark.parametrize(("given", "known"), [("shop", "shop"), (".", ""), ("src", "src"), ("./src", "/src")])
+def test_a_folder_of_a_workspace_becomes_a_whole_path(given: str, known: str) -> None:
+    whole = f"{Path.cwd()}{known}" if given != known else known
+    assert WORKSPACE.convert(given, None, None) == whole
