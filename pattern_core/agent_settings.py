@@ -32,7 +32,7 @@ OnDoubt = Literal["tell_model", "ask_human", "fail_turn"]
 Strategy = Literal["truncate", "importance_based", "recursive_summarization", "sliding_window", "time_decay"]
 # Kinds of parts of a prompt.
 SWITCHED = (
-    *("guide", "rules", "pinned", "referred", "logs", "workspace", "decisions"),
+    *("guide", "rules", "pinned", "referred", "logs", "workspace", "decisions", "guidance"),
     *("recalled", "tasks", "catch_up", "activity", "time"),
 )
 # In percent, in this order: what one kind does not need is available to the later ones.

@@ -34,7 +34,7 @@ _CONTROLS = re.compile(CONTROLS)
 _OURS = re.compile(
     r"<(?=\s*/?\s*(?:data|system)\b)"
     r"|^(?=[^\S\n]*#{1,6}[^\S\n]*"
-    r"(?:(?:memory|message|notes for you|workspace|decisions|recalled|open tasks"
+    r"(?:(?:memory|message|notes for you|workspace|decisions|guidance|recalled|open tasks"
     r"|since your last message|recent activity)"
     r"[^\S\n]*$"
     r"|[^\n]*(?:characters|nothing yet)\)))"

@@ -282,3 +282,30 @@ class DecisionLinkKind(StrEnum):
 
     SUPERSEDES = "supersedes"
     CONFLICTS = "conflicts"
+
+
+class GuidanceState(StrEnum):
+    """Whether guidance is shown: only active one is. Merged guidance is replaced by another one."""
+
+    PROPOSED = "proposed"
+    ACTIVE = "active"
+    ARCHIVED = "archived"
+    MERGED = "merged"
+
+
+class GuidanceSource(StrEnum):
+    """Where guidance comes from: starters, experience, a person, or what read conversations or sorted them."""
+
+    SEED = "seed"
+    LEARNED = "learned"
+    MANUAL = "manual"
+    REFLECTOR = "reflector"
+    CURATOR = "curator"
+
+
+class GuidanceVerdict(StrEnum):
+    """What guidance did in a turn: it helped, it did harm, or it was only used."""
+
+    HELPFUL = "helpful"
+    HARMFUL = "harmful"
+    USED = "used"

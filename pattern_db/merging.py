@@ -56,10 +56,11 @@ _NAMED = (
     ),
     _Named("folder_files", "file", "id", "name", "folder_id", "coalesce(content, '')"),
 )
-# Parts of a block or a file, without names and ids of their own: they are there already if that is.
+# Parts of a block, a file or guidance, without names and ids of their own: they are there already if that is.
 _PARTS: Mapping[str, tuple[str, str]] = {
     **{name: ("block_id", "memory_blocks") for name in TRAVELS if name.startswith("memory_block_")},
     **dict.fromkeys(("file_index", "file_passages"), ("file_id", "folder_files")),
+    "guidance_feedback": ("guidance_id", "guidance"),
 }
 # Columns in which an id was written by a person or a model.
 _WORDS = frozenset(

@@ -68,6 +68,7 @@ TRAVELS: Mapping[str, str] = {
     "workspace_aliases": f"workspace_id IN ({_WORKSPACES})",
     "external_refs": _WHOLE,
     **dict.fromkeys(("decisions", "decision_links", "decision_lines"), _WHOLE),
+    **dict.fromkeys(("guidance", "guidance_feedback"), _WHOLE),
     "folders": f"id IN ({_FOLDERS})",
     "folder_attachments": _OWN,
     "folder_files": f"folder_id IN ({_FOLDERS})",

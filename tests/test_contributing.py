@@ -203,7 +203,7 @@ TOOLS = {"chat": (dummy,)}
     },
     table="pattern_server/http/toolsets/__init__.py",
     replacements={
-        "import agents, archive, delta, lodestone": "import agents, archive, delta, dummy, lodestone",
+        "import agents, archive, delia, delta, lodestone": "import agents, archive, delia, delta, dummy, lodestone",
         "    memory.TOOLS,\n": "    memory.TOOLS,\n    dummy.TOOLS,\n",
     },
     proof="""

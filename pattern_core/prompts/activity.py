@@ -11,6 +11,7 @@ tasks. An agent that is alone has no section of what happened, since its own act
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from heapq import merge
 
@@ -21,10 +22,11 @@ from pattern_core.models.tokens import estimate_text
 from pattern_core.prompts.parts import Kind, Part
 from pattern_core.untrusted import escaped, marked, masked
 from pattern_db.columns import Json, iso
-from pattern_db.enums import TaskStatus, TurnStatus
+from pattern_db.enums import GuidanceSource, TaskStatus, TurnStatus
 from pattern_db.tables.activity import WORDS_CHARS, NotedActivity, TurnActivity
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.decisions import DecisionRow
+from pattern_db.tables.guidance import GuidanceRow
 from pattern_db.tables.handoffs import Handed
 from pattern_db.tables.overview import AgentSummaryRow, NotableRow
 from pattern_db.tables.tasks import TaskRow
@@ -36,6 +38,7 @@ WORDS_MAX = 120  # characters shown of what a turn or an event was about
 TASKS_MAX = 20
 MAP_TOKENS_MAX = 400  # of a workspace's map
 SNIPPET_UNITS = 180  # of UTF-16: what is shown of a decision's text
+GUIDANCE_TOKENS_MAX = 300
 LINES_KNOWN_MAX = 1_000  # lines kept for the next prompt; with many agents, most are in all their prompts
 _DOING = {
     "completed": "answered",
@@ -235,6 +238,27 @@ def _note_line(label: str, metadata: Json) -> str:
     note = metadata["note"] if isinstance(metadata, dict) and isinstance(metadata.get("note"), dict) else {}
     about = ", ".join(str(note[name]) for name in ("category", "importance") if note.get(name) not in (None, "normal"))
     return f"- {label}: {_short(str(note.get('title', '')))}{f' ({_short(about)})' if about else ''}"
+
+
+def guidance_parts(rows: Sequence[GuidanceRow]) -> tuple[list[Part], list[Part]]:
+    """Return guidance, and what of it has no room."""
+    shown, left_out, free = list[Part](), list[Part](), GUIDANCE_TOKENS_MAX
+    for row in rows:
+        why = f"it helped {row.helpful} of {row.helpful + row.harmful} times with such tasks"
+        part = Part(kind=Kind.GUIDANCE, text=guidance_text(row), reason=why, ref=row.id, name=row.task_type)
+        if part.tokens > free:
+            left_out.append(replace(part, reason=f"no room: {free} of {GUIDANCE_TOKENS_MAX} tokens are left"))
+        else:
+            free -= part.tokens
+            shown.append(part)
+    return shown, left_out
+
+
+def guidance_text(row: GuidanceRow) -> str:
+    """Return guidance: of a person as a line, other as data."""
+    if row.source is GuidanceSource.MANUAL:
+        return f"- {escaped(masked(' '.join(row.content.split())))}"
+    return marked(masked(row.content), f"guidance, {row.source}, {row.created_at[:10]}")
 
 
 def caught_up_parts(missed: Sequence[CaughtUp], agent_id: str, among: Collection[str] | None) -> list[Part]:

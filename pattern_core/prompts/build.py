@@ -5,7 +5,7 @@
 | system | instructions, guide, rules of tools, instructions of the request | when a person edits them |
 | memory | core blocks, pinned blocks | when a person or an agent edits them |
 | messages | the conversation | grows at its end |
-| note | the time, named blocks, logs, hand-offs, workspace, decisions, passages, tasks, catch-up, activity | never |
+| note | the time, blocks, logs, hand-offs, workspace, decisions, guidance, passages, tasks, activity | never |
 | end | reminders of a step, in its last message | with the step |
 
 Servers cache the longest beginning that they have seen before, so nothing that was shown once is changed or dropped
@@ -82,6 +82,7 @@ SECTIONS: Mapping[str, str] = {
     Kind.HANDOFFS: "# Notes for you\nLeft by others, oldest first; times are UTC.",
     Kind.WORKSPACE: "# Workspace\nThe project of this conversation, as a map: search finds more.",
     Kind.DECISIONS: "# Decisions\nMade in this project before; check that they still hold.",
+    Kind.GUIDANCE: "# Guidance\nWhat helped with such tasks in that project.",
     Kind.RECALLED: "# Recalled\nFound for this message; it may be out of date.",
     Kind.TASKS: "# Open tasks",
     Kind.CATCH_UP: "# Since your last message\nWhat others did; times are UTC.",

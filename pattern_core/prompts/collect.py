@@ -23,6 +23,8 @@ from pattern_core.agent_settings import ContextSettings
 from pattern_core.conversation.history import History
 from pattern_core.decision_ranking import RankedDecisions
 from pattern_core.errors import PatternError
+from pattern_core.guidance import DAY_CHARS, PROJECT_SHOWN_MAX, SHOWN_MAX, feedback
+from pattern_core.guidance_quality import PROJECT, detect
 from pattern_core.ids import Clock, time_of
 from pattern_core.memory.store import MemoryStore
 from pattern_core.messages import Message, Note, Text, ToolResult
@@ -35,6 +37,7 @@ from pattern_core.prompts.activity import (
     RecentTurns,
     caught_up_parts,
     decision_part,
+    guidance_parts,
     handoff_parts,
     task_parts,
     workspace_part,
@@ -60,11 +63,12 @@ from pattern_core.untrusted import marked, masked
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
-from pattern_db.tables import activity, decisions, handoffs, overview, prompts, tasks, workspaces
+from pattern_db.enums import CONSTELLATION_OWNER, GuidanceState, GuidanceVerdict, SearchKind
+from pattern_db.tables import activity, decisions, guidance, handoffs, overview, prompts, tasks, workspaces
 from pattern_db.tables.activity import NotedActivity
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.decisions import DecisionRow
+from pattern_db.tables.guidance import GuidanceRow
 from pattern_db.tables.handoffs import Handed
 from pattern_db.tables.memory_blocks import BlockRow, Via
 from pattern_db.tables.tasks import TaskRow
@@ -93,8 +97,8 @@ _SOURCES = {SearchKind.ARCHIVAL: "the archive", SearchKind.FILE: "the file", Sea
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """Rows that one look into the tables found: what can be searched, open tasks, what was noted for all agents, notes
-    that the agent has claimed, what it missed while it was idle, the workspace of the session, and decisions of it with
-    their points.
+    that the agent has claimed, what it missed while it was idle, the workspace of the session, decisions of it with
+    their points, and its guidance.
     """
 
     findable: Sequence[SearchKind] = ()
@@ -104,6 +108,7 @@ class Seen:
     missed: Sequence[CaughtUp] = ()
     workspace: WorkspaceMap | None = None
     decisions: Sequence[tuple[int, DecisionRow]] = ()
+    guidance: Sequence[GuidanceRow] = ()
 
 
 Look = Callable[[Connection], Seen | None]
@@ -208,7 +213,14 @@ class Prompts:
             self._calibration.learn(agent_id, prompt.request.model, [(prompt.estimate, usage.input_tokens)])
 
     def look(
-        self, connection: Connection, *, agent_id: str, history: History, now_ms: int, settings: ContextSettings
+        self,
+        connection: Connection,
+        *,
+        agent_id: str,
+        turn_id: str,
+        history: History,
+        now_ms: int,
+        settings: ContextSettings,
     ) -> Seen | None:
         """Return the rows that a turn should show beyond the conversation, None if there are none.
 
@@ -238,6 +250,9 @@ class Prompts:
         if about is not None and show.get(Kind.DECISIONS, True):
             fitting = self._decisions.fitting(connection, about[0], history.words, cwd=about[1], now_ms=now_ms)
             project.update({"decisions": fitting} if fitting else {})
+        if about is not None and show.get(Kind.GUIDANCE, True):
+            advice = _advice(connection, about[0], agent_id, turn_id, history, now_ms)
+            project.update({"guidance": advice} if advice else {})
         if not (findable or due or noted or handed or missed or project):
             return None
         return Seen(findable=findable, tasks=due, noted=noted, handed=handed, missed=missed, **project)
@@ -267,17 +282,20 @@ class Prompts:
         among = await self._among(agent_id, settings) if seen.missed else None
         project = [] if seen.workspace is None else [workspace_part(seen.workspace)]
         missed = caught_up_parts(seen.missed, agent_id, among)
+        advice, unfit = guidance_parts(seen.guidance)
         return replace(
             recalled,
             parts=[
                 *handoff_parts(seen.handed),
                 *project,
                 *(decision_part(*one) for one in seen.decisions),
+                *advice,
                 *recalled.parts,
                 *task_parts(seen.tasks, now),
                 *missed,
                 *recent,
             ],
+            left_out=[*recalled.left_out, *unfit],
         )
 
     async def recent(
@@ -297,6 +315,25 @@ class Prompts:
         if settings.show.get(Kind.ACTIVITY):
             return None
         return sharers(await self.memory.blocks.seen_by(agent_id), agent_id)
+
+
+def _advice(
+    connection: Connection, workspace: str, agent_id: str, turn_id: str, history: History, now_ms: int
+) -> Sequence[GuidanceRow]:
+    """Return guidance of a workspace for the type of task that the message is about, and for all tasks. It is noted as
+    used, once a day.
+    """
+    kind, active, now = detect(history.words[:QUERY_CHARS_MAX]).primary, [GuidanceState.ACTIVE], iso(now_ms)
+    wanted = {PROJECT: PROJECT_SHOWN_MAX, kind: SHOWN_MAX}
+    rows = [
+        row
+        for one, most in reversed(wanted.items())
+        for row in guidance.select(connection, workspace, active, task_types=[one], limit=most)
+    ]
+    new = [row.id for row in rows if (row.last_used_at or "")[:DAY_CHARS] < now[:DAY_CHARS]]
+    said = [feedback(one, GuidanceVerdict.USED, f"agent:{agent_id}", turn_id, now) for one in new]
+    guidance.rate(connection, said)
+    return rows
 
 
 def sharers(blocks: Sequence[BlockRow], agent_id: str) -> set[str]:

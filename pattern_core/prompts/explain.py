@@ -15,6 +15,7 @@ from pattern_core.memory.history import content_at
 from pattern_core.prompts.activity import (
     caught_up_text,
     decision_part,
+    guidance_text,
     handoff_text,
     noted_line,
     turn_line,
@@ -26,7 +27,18 @@ from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.errors import DatabaseError, RowNotFound, StorageFailed
 from pattern_db.journal import turns
-from pattern_db.tables import activity, agents, decisions, handoffs, memory_blocks, overview, prompts, tasks, workspaces
+from pattern_db.tables import (
+    activity,
+    agents,
+    decisions,
+    guidance,
+    handoffs,
+    memory_blocks,
+    overview,
+    prompts,
+    tasks,
+    workspaces,
+)
 from pattern_db.tables.prompts import LoggedParts, ShownRow, StepPrompt
 
 TEXT_CHARS_MAX = 400  # shown of each part's text
@@ -173,6 +185,8 @@ def _today(connection: Connection, part: Part, reader: str) -> str | None:
             return workspace_part(workspaces.map_of(connection, part.ref, reader)).text
         case Kind.DECISIONS:
             return next((decision_part(0, row).text for row in decisions.some(connection, [part.ref])), None)
+        case Kind.GUIDANCE:
+            return guidance_text(guidance.get(connection, part.ref))
         case Kind.CATCH_UP:
             missed = overview.find(connection, part.ref)
             return None if missed is None else caught_up_text(missed)

@@ -42,6 +42,7 @@ class Kind(StrEnum):
     HANDOFFS = "handoffs"  # notes that others left for the agent
     WORKSPACE = "workspace"  # a map of the project that the session is about
     DECISIONS = "decisions"  # of that project, which fit the message
+    GUIDANCE = "guidance"  # what worked with such tasks in that project
     RECALLED = "recalled"  # found beyond the conversation that is shown
     TASKS = "tasks"
     CATCH_UP = "catch_up"  # what the others did while the agent was idle
@@ -104,7 +105,9 @@ class Findings:
 NOTHING_FOUND = Findings()
 
 
-_CHECKED = frozenset({Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES, Kind.WORKSPACE, Kind.DECISIONS, Kind.CATCH_UP})
+_CHECKED = frozenset(
+    {Kind.INSTRUCTIONS, Kind.GUIDE, Kind.RULES, Kind.WORKSPACE, Kind.DECISIONS, Kind.GUIDANCE, Kind.CATCH_UP}
+)
 _LIKENESS = attrgetter("kind", "reason", "version", "name")  # neighbours that are alike share an entry
 
 

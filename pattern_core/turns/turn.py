@@ -168,7 +168,8 @@ class Turn:
             prompts, agent_id, settings = self._services.prompts, self.agent.id, self.settings.context
             history = self.record.history
             self._found = Findings(parts=await prompts.recent(agent_id, self.record.id, (), settings))
-            look = partial(prompts.look, agent_id=agent_id, history=history, now_ms=began_ms, settings=settings)
+            asks = partial(prompts.look, agent_id=agent_id, turn_id=self.record.id, now_ms=began_ms)
+            look = partial(asks, history=history, settings=settings)
             is_partial = history.opening_tokens > 0 or history.session_id is not None
             if is_partial and settings.show.get(Kind.RECALLED, True):
                 await self._find_more(await self.record.look(look))

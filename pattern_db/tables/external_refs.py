@@ -35,6 +35,11 @@ def change(connection: Connection, ref: ExternalRef) -> None:
     )
 
 
+def remove(connection: Connection, system: str, local_id: str) -> None:
+    """Forget what a row is called; its number may be used again."""
+    connection.execute("DELETE FROM external_refs WHERE system = ? AND local_id = ?", (system, local_id))
+
+
 def of_workspace(connection: Connection, system: str, workspace: str) -> list[ExternalRef]:
     """Return what all rows of a workspace are called."""
     return _REFS.select(connection, "WHERE system = ? AND workspace = ?", (system, workspace))

@@ -18,7 +18,7 @@ NOTES_MAX, LISTED_MAX = 50, 5  # that a map has of notes, and of keys and tasks
 _TAGGED = (
     *(f"UPDATE {table} SET workspace = ?2 WHERE workspace = ?1" for table in ("messages", "archival_entries")),
     *(f"UPDATE {table} SET workspace = ?2 WHERE workspace = ?1" for table in ("tasks", "sessions")),
-    "UPDATE decisions SET workspace = ?2 WHERE workspace = ?1",
+    *(f"UPDATE {table} SET workspace = ?2 WHERE workspace = ?1" for table in ("decisions", "guidance")),
     # The lines of its files follow those of the other workspace.
     "UPDATE decision_lines SET workspace = ?2, position = position + (SELECT coalesce(max(position), 0)"
     " FROM decision_lines WHERE workspace = ?2) WHERE workspace = ?1",

@@ -52,6 +52,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "chat": Entry("pattern_server.cli.chat", "Talk to an agent."),
         "workspace": Entry("pattern_server.cli.workspaces", "Projects that rows belong to: list, show, add-root …"),
         "decisions": Entry("pattern_server.cli.decisions", "Decisions of projects: list, add, edit, sync …"),
+        "guidance": Entry("pattern_server.cli.guidance", "Advice on work in a project: list, add, review, validate …"),
         "context": Entry("pattern_server.cli.workspaces", "Print what is remembered of a project, for other agents."),
         "session": Entry("pattern_server.cli.sessions", "Other conversations with an agent: create, list, fork …"),
         "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),

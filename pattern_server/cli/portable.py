@@ -16,7 +16,8 @@ import trio
 
 from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
-from pattern_core.errors import Conflict
+from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.playbooks import read
 from pattern_db import files, program_files
 from pattern_server.cli.client import Api, Json, ServerFailed
 from pattern_server.cli.command import (
@@ -30,6 +31,7 @@ from pattern_server.cli.command import (
     local,
 )
 from pattern_server.cli.constellations import decided
+from pattern_server.cli.guidance import folder_of, read_folder
 from pattern_server.cli.markdown import export_markdown
 from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import DONE, SKIPPED, Output
@@ -37,13 +39,8 @@ from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
 LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
-WHOLE, DELTA, CODEPILOT, DECISIONS, MARKDOWN = (
-    "constellation",
-    "delta",
-    program_files.CODEPILOT,
-    "decisions",
-    "markdown",
-)
+WHOLE, DELTA, CODEPILOT, DECISIONS = "constellation", "delta", program_files.CODEPILOT, "decisions"
+DELIA, MARKDOWN = "delia", "markdown"  # those become folders
 PLANS = "plans"  # the folder with Codepilot's plans
 AGENT_FILE = "letta"
 
@@ -53,9 +50,9 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 
 
 @click.command(epilog="Example: pattern export agent --name ada -o ada.car")
-@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA, CODEPILOT, DECISIONS, MARKDOWN]))
+@click.argument("kind", type=click.Choice([*get_args(portable.Kind), DELTA, CODEPILOT, DECISIONS, DELIA, MARKDOWN]))
 @click.option("--name", metavar="NAME", help="The agent, group or constellation.  [default: the only constellation]")
-@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Of KIND delta or decisions: the project.")
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="Of KIND delta, decisions or delia: it.")
 @click.option(
     *("--format", "form"),
     type=click.Choice(["v1", "v4", AGENT_FILE]),
@@ -65,8 +62,8 @@ car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
 @click.option(
     *("-o", "--output", "target"),
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file; of KIND markdown, the new folder.",
+    type=click.Path(path_type=Path),
+    help="The file; of KIND delia and markdown, the folder.",
 )
 @click.option("--version", type=click.Choice(["3", "4"]), default="4", help="3: for the original system.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
@@ -87,12 +84,13 @@ async def export(
 
     KIND delta writes a workspace as a database that Delta's programs open; v4 has no tasks. KIND decisions writes its
     decisions as JSON, one a line; imported ones that were not changed have the same bytes. KIND codepilot writes all
-    sessions of agents as one that Codepilot opens. KIND markdown writes a folder for people, with files and images.
+    sessions of agents as one that Codepilot opens. KIND delia writes playbooks, profiles and memories into a folder.
+    KIND markdown writes a folder for people, with files and images.
 
     Messages, memory with its history, archive, files, tasks, schedules and use travel. Keys, tokens, consent and what
     turns did step by step stay here.
     """
-    if target.exists() and not (overwrite and kind != MARKDOWN):
+    if target.exists() and (not overwrite or kind == MARKDOWN or target.is_dir() != (kind == DELIA)):
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
     if form is not None and kind not in ((DELTA,) if form != AGENT_FILE else get_args(portable.Kind)):
         raise click.UsageError(f"KIND {kind} has no --format {form}.")
@@ -101,7 +99,7 @@ async def export(
     if kind == CODEPILOT:
         tables = (await home.get("codepilot", "export"))["tables"]
         return await _write_rows(output, "the sessions", CODEPILOT, tables, target, await _export_plans(home, plans))
-    if kind in (DELTA, DECISIONS):
+    if kind in (DELTA, DECISIONS, DELIA):
         return await _export_workspace(home, output, kind, workspace, "v4" if form == "v4" else "v1", target)
     if kind == WHOLE:
         name = None  # it is `home`'s
@@ -132,6 +130,8 @@ async def _export_workspace(
 ) -> ExitCode:
     if workspace is None:
         raise click.UsageError("No workspace was named. Use --workspace NAME.")
+    if kind == DELIA:
+        return await _export_delia(home, output, workspace, target)
     if kind == DECISIONS:
         with files.temporary(target) as beside:
             await home.download(beside, "decisions", "export", workspace=workspace)
@@ -144,6 +144,17 @@ async def _export_workspace(
     if left:
         output.note(f"Delta v4 has no tasks. Left out: {left}.")
     return SKIPPED if left else DONE
+
+
+async def _export_delia(home: Home, output: Output, workspace: str, target: Path) -> ExitCode:
+    found = (await home.get("guidance", "export", workspace=workspace))["files"]
+    for path, text in found.items():
+        read(path, b"")  # it never leaves the folder
+        with files.temporary(target / path) as beside:
+            beside.write_bytes(text.encode())
+            files.replace(beside, target / path)
+    output.result({"file": str(target), "files": [*found]}, f"Exported {len(found)} files of {workspace} to {target}.")
+    return DONE
 
 
 async def _write_rows(
@@ -311,6 +322,36 @@ async def decisions(home: Home, output: Output, file: Path, workspace: str, trus
     verb = "Would import" if dry_run else "Imported"
     counts = {name: done[name] for name in ("added", "updated", "present")}
     output.result({"file": str(file), **done}, f"{verb} {file}: {_numbers(counts)}.")
+    return _left_out(output, done)
+
+
+@import_.add("delia", "~/src/shop --workspace shop")
+@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="The project.  [default: that of PATH]")
+@click.option("--trust", is_flag=True, help="Guidance is active at once, without a review.")
+@click.option("--force", is_flag=True, help="Also playbooks of a newer version.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; import nothing.")
+async def delia(
+    home: Home, output: Output, path: Path, workspace: str | None, trust: bool, force: bool, dry_run: bool
+) -> ExitCode:
+    """Import playbooks, profiles and memories of the folder .delia in PATH; the same again changes nothing.
+
+    Bullets that cannot be read are listed, and kept for an export. `pattern guidance review` shows what is new.
+    """
+    folder = folder_of(path)
+    given, unreadable = dict[str, str](), list[str]()
+    for name, data in read_folder(folder).items():
+        try:
+            given[name] = read(name, data)
+        except InvalidInput as error:
+            unreadable.append(f"{name}: {error.message}")
+    body: Json = {"workspace": workspace or str(folder.absolute().parent), "files": given}
+    body |= {"trust": trust, "force": force, "dry_run": dry_run}
+    done = await home.call("POST", "guidance", "import", body=body)
+    done["skipped"] += unreadable
+    counts = {name: sum(done[name].values()) for name in ("added", "updated", "present")}
+    verb = "Would import" if dry_run else "Imported"
+    output.result({"file": str(folder), **done}, f"{verb} {folder}: {_numbers(counts)}.")
     return _left_out(output, done)
 
 

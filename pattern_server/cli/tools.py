@@ -89,20 +89,23 @@ async def test(home: Home, output: Output, name: str) -> ExitCode:
 
 @mcp.add("serve", "-c home", runs=always_hosting)
 @click.option(
-    "--toolset", type=click.Choice(["pattern", "delta"]), default="pattern", help="The tools.  [default: pattern]"
+    "--toolset",
+    type=click.Choice(["pattern", "delta", "lodestone", "delia"]),
+    default="pattern",
+    help="The tools.  [default: pattern]",
 )
 @click.option(
     "--workspace",
     default=os.curdir,
     metavar="WORKSPACE",
     type=WORKSPACE,
-    help="Of toolset delta: a name, id or folder.  [default: .]",
+    help="Of other toolsets: a name, id or folder.  [default: .]",
 )
 async def serve(home: Home, output: Output, toolset: str, workspace: str) -> None:
     """Serve a constellation to an MCP client, such as an editor, which starts this command.
 
     Speaks the protocol over standard input and output until the input ends. Starts a server in the background if none
-    runs. The toolset delta has the tools of that extension, for one project.
+    runs. The toolsets delta, lodestone and delia have the tools of these programs, for one project.
     """
     await home.get()  # a wrong name or token is refused here, with a reason that a person can read
     await trio.to_thread.run_sync(import_module, "mcp.client.client")  # half a second of computing

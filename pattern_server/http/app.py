@@ -46,6 +46,7 @@ RESOURCES = (
     "pattern_server.http.routes.delta",
     "pattern_server.http.routes.codepilot",
     "pattern_server.http.routes.decisions",
+    "pattern_server.http.routes.guidance",
     "pattern_server.http.routes.calendars",
     "pattern_server.http.routes.handoffs",
     "pattern_server.http.routes.assignments",

@@ -32,6 +32,7 @@ ALL = migrations_of("constellation")
 JSON = '[{"a": "ü"}]'
 # Values that no rule of the schema says in a form that can be read from it.
 GIVEN: dict[str, dict[str, Any]] = {
+    "guidance": {"state": "active", "merged_into": None},
     "archival_entries": {"tags": JSON, "source": '{"turn": "t"}', "valid_from": NOW, "valid_to": None},
     "budget": {"scope": "agent"},
     "file_index": {"error": None},

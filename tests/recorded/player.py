@@ -128,7 +128,7 @@ class Player:
         self._models.extend(step.models)
         for name, text in step.files.items():
             path = Path(self._values["dir"], name)
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         answer = await (self._commanded(step) if step.command else self._asked(step))
         if step.ends is not None:

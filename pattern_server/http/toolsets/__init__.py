@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pattern_server.http.toolsets import agents, archive, delta, lodestone, memory, search
+from pattern_server.http.toolsets import agents, archive, delia, delta, lodestone, memory, search
 from pattern_server.http.toolsets.toolset import Served, Toolset
 
 TOOLSETS: Sequence[Toolset] = (
@@ -21,4 +21,7 @@ def _by_name(toolsets: Sequence[Toolset]) -> Served:
 
 SERVED = _by_name(TOOLSETS)
 # What an address may name instead: other programs' tools, each toolset alone and with results that are plain texts.
-OTHERS: Mapping[str, Served] = {"delta": _by_name([delta.TOOLS]), "lodestone": _by_name([lodestone.TOOLS])}
+OTHERS: Mapping[str, Served] = {
+    name: _by_name([tools])
+    for name, tools in {"delta": delta.TOOLS, "lodestone": lodestone.TOOLS, "delia": delia.TOOLS}.items()
+}

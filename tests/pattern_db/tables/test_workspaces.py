@@ -95,6 +95,8 @@ def test_numbers_are_given_once_in_each_workspace(db: Connection) -> None:
     external_refs.assign(db, "delta", "task", "other", ["t3"])
     assert external_refs.numbers(db, "delta", ["t1", "t2", "t4", "n1", "x"]) == {"t1": 5, "t2": 6, "t4": 4, "n1": 1}
     assert [external_refs.find(db, "delta", "task", "w", number) for number in (5, 1)] == ["t1", None]
+    external_refs.add(db, ExternalRef("delta", "task", "w", 9, "t9"))
+    external_refs.remove(db, "delta", "t9")
     whole = external_refs.of_workspace(db, "delta", "w")
     assert {ref.local_id for ref in whole} == {"t1", "t2", "t4", "n1"}
     assert next(ref for ref in whole if ref.number == 4).raw == {"source": "s"}

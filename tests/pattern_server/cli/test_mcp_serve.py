@@ -99,6 +99,11 @@ async def test_the_toolset_of_delta_is_served_for_a_folder(data_dir: Path, tmp_p
         async with started(data_dir, "auto", "--toolset", "delta", cwd=tmp_path) as client:
             found = await client.call_tool("delta_note_get", {"id": 1})
             assert getattr(found.content[0], "text", "").endswith("Use tabs.")
+        async with started(data_dir, "auto", "--toolset", "delia", cwd=tmp_path) as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {*OTHERS["delia"]}
+            made = await client.call_tool("memory", {"action": "write", "name": "plan", "content": "# Plan"})
+            assert not made.is_error
+            assert text_of(await client.call_tool("memory", {"action": "list"}))["memories"] == ["plan"]
         down = [sys.executable, "-m", "pattern_server", "down", "--data-dir", str(data_dir)]
         await trio.run_process(down, capture_stdout=True, capture_stderr=True)
 

@@ -77,6 +77,10 @@ BODIES: dict[str, Any] = {
     "POST /constellations/{c}/decisions/import": "{}",
     "POST /constellations/{c}/decisions": {"workspace": "shop", "title": "Use tabs", "text": "Always."},
     "PATCH /constellations/{c}/decisions/{decision_id}": {"archived": True},
+    "POST /constellations/{c}/guidance": {"workspace": "shop", "content": "Run make check before a push"},
+    "POST /constellations/{c}/guidance/import": {"workspace": "shop", "files": {}},
+    "PATCH /constellations/{c}/guidance/{guidance}": {"state": "active"},
+    "POST /constellations/{c}/guidance/{guidance}/feedback": {"verdict": "used"},
     "POST /constellations/{c}/tasks": {"title": "Pay the rent"},
     "PATCH /constellations/{c}/tasks/{task_id}": {"status": "completed"},
     "POST /constellations/{c}/groups/{g}/messages": {"content": "Hello"},
@@ -396,6 +400,10 @@ async def test_the_right_scope_is_enough(place: Place) -> None:
             expected = {422}  # no workspace is named
         if row == "DELETE /constellations/{c}/workspaces/{workspace}/roots":
             expected = {422}  # no folder is named
+        if row.startswith("GET /constellations/{c}/guidance") and not row.endswith("{guidance}"):
+            expected = {422}  # no workspace is named
+        if row == "DELETE /constellations/{c}/guidance/{guidance}/feedback":
+            expected = {422}  # no verdict is named
         if " /api/" in row:
             expected = {409}  # the administrator has several constellations
         if "/embeddings/" in row:

@@ -1,0 +1,169 @@
+"""Guidance of workspaces: what is proposed and decided, the feedback on it, and folders of Delia in and out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Response
+from pydantic import BaseModel
+
+from pattern_core.delia import Delia, export_folder, import_folder
+from pattern_core.delta_files import LISTED_MAX
+from pattern_core.guidance import LIVING, SECTION, Advice, Feedback, Guidance, NewGuidance
+from pattern_core.guidance_quality import PROJECT
+from pattern_db.enums import GuidanceSource, GuidanceState, GuidanceVerdict
+from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of, fields_with, items_of
+from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite
+
+router = Router(prefix="/constellations/{c}/guidance", tags=["guidance"])
+
+Workspace = Annotated[str, Query(description="A workspace: id, name or a folder.")]
+_NAMES = (
+    "id workspace task_type section content source source_task state merged_into helpful harmful used last_used_at"
+    " created_at updated_at changed_by"
+)
+FEEDBACK = answer_of(Feedback, "verdict author turn weight note created_at", "GuidanceFeedback")
+GUIDANCE = answer_of(Advice, _NAMES, "Guidance", utility_score=float)
+EXPLAINED = answer_of(Advice, _NAMES, "GuidanceExplained", utility_score=float, feedback=list[FEEDBACK])  # type: ignore[valid-type]  # made above
+WAITING = answer_of(Advice, _NAMES, "GuidanceWaiting", utility_score=float, reason=str)
+
+
+class GuidanceRequest(RequestModel):
+    """Guidance of a person, which is active at once."""
+
+    workspace: str
+    content: str
+    task_type: str = PROJECT
+    section: str = SECTION
+
+
+class GuidanceUpdateRequest(RequestModel):
+    """What a person decides: the state, or the guidance that this one is merged into."""
+
+    state: Annotated[GuidanceState, BY_VALUE]
+    merged_into: str | None = None
+
+
+class FeedbackRequest(RequestModel):
+    """A verdict, which counts once for its author in a turn."""
+
+    verdict: Annotated[GuidanceVerdict, BY_VALUE]
+    turn: str = ""
+    note: str | None = None
+
+
+class DeliaFiles(BaseModel):
+    """Files of a folder `.delia`, by their paths in it."""
+
+    files: dict[str, str]
+
+
+class DeliaImportRequest(RequestModel):
+    """The files of a folder `.delia` by their paths in it, and the workspace."""
+
+    workspace: str
+    files: dict[str, str]
+    trust: bool = False
+    force: bool = False
+    dry_run: bool = False
+
+
+class DeliaImported(BaseModel):
+    """What an import did, by file. A conflict was changed here and in the file: nothing was overwritten."""
+
+    workspace: str | None
+    added: dict[str, int]
+    updated: dict[str, int]
+    present: dict[str, int]
+    conflicts: list[str]
+    skipped: list[str]
+
+
+@router.get("", response_model=items_of(GUIDANCE))
+async def list_all(
+    home: ToRead,
+    workspace: Workspace,
+    state: Annotated[GuidanceState | None, Query(description="Only in this state, else proposed and active.")] = None,
+) -> object:
+    """List guidance of a workspace, the best first."""
+    found = await home.constellation.workspaces.find(workspace)
+    return {"items": await _guidance(home).select(found.id, LIVING if state is None else [state])}
+
+
+@router.post("", status_code=201, response_model=GUIDANCE)
+async def add(body: GuidanceRequest, home: ToWrite, response: Response) -> Advice:
+    """Add guidance of a person; what says the same already is returned as it is."""
+    workspace = await home.find_workspace(body.workspace, is_written=True) or ""
+    new = NewGuidance(
+        content=body.content, task_type=body.task_type, section=body.section, source=GuidanceSource.MANUAL
+    )
+    row, _ = await _guidance(home).add(workspace, new, author=home.caller.author)
+    home.locate(response, "guidance", row.id)
+    return row
+
+
+@router.get("/review", response_model=items_of(WAITING))
+async def review(home: ToRead, workspace: Workspace) -> object:
+    """List what a person should decide about, with the reason."""
+    found = await home.constellation.workspaces.find(workspace)
+    rows = await _guidance(home).queue(found.id)
+    return {"items": [fields_with(row, utility_score=row.utility_score, reason=reason) for row, reason in rows]}
+
+
+@router.get("/export", response_model=DeliaFiles)
+async def export_files(home: ToRead, workspace: Workspace) -> object:
+    """Export playbooks, profiles and memories; what was imported and not changed is as it came."""
+    found = await home.constellation.workspaces.find(workspace)
+    return {"files": await export_folder(Delia(home.constellation, found.id, home.caller.author))}
+
+
+@router.post("/import", response_model=DeliaImported)
+async def import_files(body: DeliaImportRequest, home: ToWrite) -> object:
+    """Import a folder of Delia into a workspace: playbooks, profiles and memories."""
+    name, is_dry = body.workspace, body.dry_run
+    into = await (home.known_workspace(name) if is_dry else home.find_workspace(name, is_written=True)) or ""
+    settings = home.server.config.embeddings
+    delia = Delia(home.constellation, into, home.caller.author, settings.model or settings.provider)
+    done = await import_folder(delia, body.files, is_trusted=body.trust, is_forced=body.force, is_dry=body.dry_run)
+    listed = {"conflicts": done.conflicts[:LISTED_MAX], "skipped": done.skipped[:LISTED_MAX]}
+    return {**vars(done), **listed, "workspace": into or None}
+
+
+@router.get("/{guidance}", response_model=EXPLAINED)
+async def get(guidance: str, home: ToRead) -> object:
+    """Show guidance with the feedback on it."""
+    row, said = await _guidance(home).get(guidance)
+    return fields_with(row, utility_score=row.utility_score, feedback=said)
+
+
+@router.patch("/{guidance}", response_model=GUIDANCE)
+async def update(guidance: str, body: GuidanceUpdateRequest, home: ToWrite) -> Advice:
+    """Accept guidance, archive it, or merge it into another one."""
+    author = home.caller.author
+    return await _guidance(home).decide(guidance, body.state, author=author, into=body.merged_into)
+
+
+@router.post("/{guidance}/feedback", response_model=GUIDANCE)
+async def rate(guidance: str, body: FeedbackRequest, home: ToWrite) -> Advice:
+    """Say that guidance was helpful, harmful or used."""
+    await _guidance(home).get(guidance)
+    verdicts = {guidance: body.verdict}
+    await _guidance(home).rate(verdicts, author=home.caller.author, turn=body.turn, note=body.note)
+    return (await _guidance(home).get(guidance))[0]
+
+
+@router.delete("/{guidance}/feedback", response_model=GUIDANCE)
+async def unrate(
+    guidance: str,
+    home: ToWrite,
+    verdict: Annotated[GuidanceVerdict, Query(description="What was said.")],
+    author: Annotated[str, Query(description="Who said it.")],
+    turn: Annotated[str, Query(description="In which turn; empty: outside of turns.")] = "",
+) -> Advice:
+    """Remove a verdict on guidance."""
+    await _guidance(home).take_back(guidance, verdict, author, turn, author=home.caller.author)
+    return (await _guidance(home).get(guidance))[0]
+
+
+def _guidance(home: AwakeAccess) -> Guidance:
+    return Guidance(home.constellation.storage)
