@@ -24,7 +24,7 @@ from pattern_core.conversation.imports import HistoryImports
 from pattern_core.decisions import Decisions
 from pattern_core.delivery import Delivery
 from pattern_core.embeddings.embedding_queue import EmbeddingQueue
-from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable
+from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable, instead_of
 from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.groups.group import Group, Groups
@@ -402,10 +402,8 @@ class Constellation:
         Raises:
             NotFound: there is no such turn.
         """
-        try:
+        with instead_of(RowNotFound, NotFound(f"there is no turn {turn_id!r} in this constellation")):
             return await self.database.read(view_turn, turn_id)
-        except RowNotFound:
-            raise NotFound(f"there is no turn {turn_id!r} in this constellation") from None
 
     async def wait(self, turn_id: str, *, after: int | None = None) -> TurnView:
         """Return the turn once it has ended, or waits for a person. `after` is the newest event before a new turn.

@@ -20,7 +20,7 @@ from typing import Annotated
 import trio
 from pydantic import BaseModel, ConfigDict
 
-from pattern_core.errors import InvalidInput, PatternError, PermissionDenied
+from pattern_core.errors import InvalidInput, PatternError, PermissionDenied, instead_of
 from pattern_core.files import disk
 from pattern_core.files.disk import UnreadableFile
 from pattern_core.messages import check_text
@@ -84,10 +84,8 @@ async def _located(context: ToolContext, path: str, *, writing_as: str | None = 
 
 async def _text(place: tuple[Path, str]) -> str:
     data = await trio.to_thread.run_sync(disk.read_file, *place)
-    try:
+    with instead_of(UnicodeDecodeError, UnreadableFile(f"{place[1]} is not text in UTF-8")):
         text = data.decode()
-    except UnicodeDecodeError:
-        raise UnreadableFile(f"{place[1]} is not text in UTF-8") from None
     return _bounded(text)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from fastapi import Query, Request, Response
 
 from pattern_core.calendars import CalendarEvent, CalendarImport, EventOccurrence, place_of
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import InvalidInput, instead_of
 from pattern_core.occurrences import CalendarOccurrence
 from pattern_db.enums import EventOccurrenceStatus
 from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of, require_values
@@ -105,10 +105,8 @@ async def import_file(
     Create or update the events of an iCalendar file, the request's body whatever its content type. Events are known by
     their UID, so importing a file again changes nothing.
     """
-    try:
+    with instead_of(UnicodeDecodeError, InvalidInput("the file is not UTF-8; export it again as iCalendar")):
         text = (await request.body()).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InvalidInput("the file is not UTF-8; export it again as iCalendar") from None
     return await home.constellation.calendar.import_text(text, zone)
 
 
