@@ -1,5 +1,5 @@
-"""One project, two agents in two worktrees of it, a coding agent's editor, and a person: what one stores, the prompts of
-the others show and explain, also after `kill -9`; one switch turns all of it off (issue on coding memory, acceptance 6).
+"""One project, two agents in two worktrees of it, an editor and a person: what one of them stores, the prompts of the
+agents show and explain, also after `kill -9`, and one switch turns all of it off.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ async def done(http: httpx2.AsyncClient, method: str, path: str, **body: Any) ->
 async def noted(server: Server, folder: Path, **note: str) -> None:
     """Add a note to the project as an editor does, by the tools of Delta."""
     url = f"{server.url}/mcp/home?toolset=delta&workspace={folder}"
-    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, verify=False) as http:
-        async with Client(streamable_http_client(url, http_client=http), cache=None) as client:
-            assert not (await client.call_tool("delta_note_create", note)).is_error
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, verify=False) as http,
+        Client(streamable_http_client(url, http_client=http), cache=None) as client,
+    ):
+        assert not (await client.call_tool("delta_note_create", note)).is_error
 
 
 async def shown_to(http: httpx2.AsyncClient, agent: str, session: str) -> dict[str, list[dict[str, Any]]]:
