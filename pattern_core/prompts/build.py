@@ -5,7 +5,7 @@
 | system | instructions, guide, rules of tools, instructions of the request | when a person edits them |
 | memory | core blocks, pinned blocks | when a person or an agent edits them |
 | messages | the conversation | grows at its end |
-| note | the time, blocks, logs, hand-offs, workspace, decisions, guidance, passages, tasks, activity | never |
+| note | the time, named blocks, logs, hand-offs, the project, passages, tasks, catch-up, activity | never |
 | end | reminders of a step, in its last message | with the step |
 
 Servers cache the longest beginning that they have seen before, so nothing that was shown once is changed or dropped
