@@ -39,6 +39,7 @@ async def looked(world: Running, name: str, now_ms: int) -> Seen | None:
         partial(
             services.prompts.look,
             agent_id=agent.id,
+            turn_id="turn_next",
             history=history,
             now_ms=now_ms,
             settings=settings_of(agent.config).context,
