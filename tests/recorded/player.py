@@ -143,6 +143,9 @@ class Player:
         """The line without what differs between runs or machines though nothing was changed."""
         for name, value in self._names.items():
             line = line.replace(name, value)
+        for name, value in self._values.items():
+            if value.startswith("apr_"):  # `chat --json` asks for the answer while the turn draws the id
+                line = line.replace(value, f"${name}")
         for pattern, value in MACHINE.items():
             line = re.sub(pattern, value, line)
         return LONG_NUMBER.sub(lambda found: f"{float(found[0]):.6f}", line)
