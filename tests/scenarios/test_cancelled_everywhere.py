@@ -28,6 +28,7 @@ from tests.scenarios.cancelled import SCENES, Scene, Trial, lead, problems_of
 from tests.support import PATIENCE_S, USER, Running, acting, in_memory, running, until
 
 EVERY = 4  # of the checkpoints; `python -m tests.scenarios.cancelled` takes all
+VARYING = 2  # checkpoints, which the order of parallel calls decides about: 19 to 21 in that scene
 TURNS = 1_000
 NEAR, FAR = (45, 20), (5, 20)  # agents and turns of each: asking within the process, and over sockets
 REACHES = 0.8  # of the questions over sockets that are cancelled only after one has reached the vendor
@@ -40,7 +41,7 @@ PATIENT_S = 0.03  # … or when none came for so long
 def test_a_cancellation_at_a_checkpoint(scene: Scene) -> None:
     points, taken = lead(scene, EVERY, offset=SCENES.index(scene))
     assert points >= 8
-    assert taken >= 3 * (points // EVERY)
+    assert taken >= 3 * ((points - VARYING) // EVERY)
 
 
 def test_the_check_finds_a_turn_that_was_left_open() -> None:
