@@ -121,39 +121,40 @@ class ModelSetup:
             _log.warning("provider left out", {"provider": name, "reason": reason})
 
     async def providers(self) -> list[ConfiguredProvider]:
-        """Return the providers, asked at once which models they have, each for a few seconds; language models first."""
-        found: dict[str, ConfiguredProvider] = {}
+        """Return the providers, asked at once which models they have, each for a few seconds; language models first.
+        A reload meanwhile changes nothing in the list.
+        """
+        found: list[ConfiguredProvider] = []
+        config, client, unusable = self.config, self.client.pinned(), self.unusable
 
         async def look(name: str) -> None:
-            found[name] = await self._look(name)
+            entry, default, trouble = config.providers[name], default_model_of(config, name), None
+            named = [default, *entry.models] if default else [*entry.models]
+            listed: list[str] = []
+            try:
+                listed = [model for model in await client.models(name) if _answers_in_words(model)]
+            except ModelError as error:
+                trouble = unusable.get(name, error.message)
+            if name in PROVIDERS:  # a vendor lists a hundred; those that nothing is known of are old or special
+                listed = [model for model in listed if client.facts(name, model).is_known]
+            models: dict[str, ModelFacts] = {}
+
+            async def learn(model: str) -> None:
+                models[model] = await client.learn(name, model)
+
+            names = list(dict.fromkeys([*named, *listed]))[:LISTED_MAX]
+            async with trio.open_nursery() as nursery:
+                for model in names:
+                    nursery.start_soon(learn, model)
+            is_default, facts = name == config.default_provider, [models[model] for model in names]
+            found.append(
+                ConfiguredProvider(name=name, kind=entry.kind, is_default=is_default, trouble=trouble, models=facts)
+            )
 
         async with trio.open_nursery() as nursery:
-            for name in self.config.providers:
+            for name in config.providers:
                 nursery.start_soon(look, name)
-        return sorted(found.values(), key=lambda one: (not PROVIDERS[one.kind].is_language_model, one.name))
-
-    async def _look(self, name: str) -> ConfiguredProvider:
-        entry, default, trouble = self.config.providers[name], default_model_of(self.config, name), None
-        named = [default, *entry.models] if default else [*entry.models]
-        listed: list[str] = []
-        try:
-            listed = [model for model in await self.client.models(name) if _answers_in_words(model)]
-        except ModelError as error:
-            trouble = self.unusable.get(name, error.message)
-        if name in PROVIDERS:  # a vendor lists a hundred; those that nothing is known of are old or special
-            listed = [model for model in listed if self.client.facts(name, model).is_known]
-        models: dict[str, ModelFacts] = {}
-
-        async def learn(model: str) -> None:
-            models[model] = await self.client.learn(name, model)
-
-        names = list(dict.fromkeys([*named, *listed]))[:LISTED_MAX]
-        async with trio.open_nursery() as nursery:
-            for model in names:
-                nursery.start_soon(learn, model)
-        is_default = name == self.config.default_provider
-        facts = [models[model] for model in names]
-        return ConfiguredProvider(name=name, kind=entry.kind, is_default=is_default, trouble=trouble, models=facts)
+        return sorted(found, key=lambda one: (not PROVIDERS[one.kind].is_language_model, one.name))
 
     async def aclose(self) -> None:
         """Close the connections of all configured providers."""

@@ -151,6 +151,24 @@ async def test_the_list_says_what_answers_and_a_test_asks(alone: Path) -> None:
         assert (failed.status_code, failed.json()["code"]) == (502, "model_not_configured")
 
 
+async def test_a_list_is_of_the_providers_that_it_began_with(alone: Path) -> None:
+    held = Held()
+    async with held, serving(configured(alone, DEFAULT + section(held))) as place:
+        listed = list[Any]()
+
+        async def ask() -> None:
+            listed.append((await place.admin.get("/models")).json())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await held.held.wait()
+            configured(alone, DEFAULT.replace("mine", "other") + section(held, "other"))
+            assert (await place.admin.post("/models/reload")).json()["default_provider"] == "other"
+            held.gate.set()
+        mine = next(one for one in listed[0]["items"] if one["name"] == "mine")
+        assert (listed[0]["default_provider"], mine["is_default"], mine["trouble"]) == ("mine", True, None)
+
+
 async def test_models_are_opened_without_a_server(alone: Path) -> None:
     async with WireServer(otherwise=answering()) as server:
         config = configured(alone, DEFAULT + section(server))

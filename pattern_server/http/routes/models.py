@@ -79,10 +79,10 @@ async def list_all(server: Server, caller: MayRead) -> object:
     Return the default model and each provider with its models. Every provider's server is asked which models it has,
     for at most 3 s; `trouble` says why one does not answer.
     """
-    found = await server.models.providers()
+    default, found = _default(server.models), await server.models.providers()
     if not caller.is_admin:  # a reason may name addresses inside the operator's network
         found = [replace(one, trouble=one.trouble and "it does not answer; ask an administrator why") for one in found]
-    return {**_default(server.models), "items": found}
+    return {**default, "items": found}
 
 
 @router.post("/test", response_model=TRIAL)
