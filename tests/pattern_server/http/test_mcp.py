@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -532,4 +534,49 @@ async def test_sessions_end_with_a_bug_of_the_library_and_new_ones_begin(
         with trio.fail_after(5):
             while sessions._manager is broken:
                 await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+
+
+CONFORMANCE = os.environ.get("PATTERN_MCP_CONFORMANCE", "")
+# Of the official suite, what needs no tool of its own at the server, and nothing that we do not offer.
+SCENARIOS = (
+    "server-initialize",
+    "ping",
+    "tools-list",
+    "resources-list",
+    "prompts-list",
+    "dns-rebinding-protection",
+    "server-sse-multiple-streams",
+)
+
+
+@pytest.mark.skipif(not CONFORMANCE, reason="PATTERN_MCP_CONFORMANCE names no folder with the official suite")
+async def test_the_official_suite_finds_nothing(home: Place) -> None:
+    """The suite knows no tokens: something between it and the server adds one to each request."""
+    host, _, port = home.url.removeprefix("http://").partition(":")
+    token = b"\r\nAuthorization: Bearer " + home.parts.local_token.encode()
+
+    async def forward(source: trio.abc.ReceiveStream, target: trio.abc.SendStream, added: bytes) -> None:
+        with suppress(trio.BrokenResourceError):
+            async for piece in source:
+                first, rest, behind = piece.partition(b"\r\n")
+                await target.send_all(first + added + rest + behind if first.endswith(b" HTTP/1.1") else piece)
+
+    async def between(client: trio.SocketStream) -> None:
+        async with client, await trio.open_tcp_stream(host, int(port)) as server, trio.open_nursery() as nursery:
+            nursery.start_soon(forward, server, client, b"")
+            await forward(client, server, token)
+            nursery.cancel_scope.cancel()
+
+    modules = Path(CONFORMANCE) / "node_modules"
+    suite = modules / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, between, 0, host="127.0.0.1"))
+        url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/mcp/home"
+        for name in SCENARIOS:
+            command = [str(modules / ".bin" / "node"), str(suite), "server", "--url", url, "--scenario", name]
+            ran = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+            assert (ran.returncode, b"0 failed, 0 warnings" in ran.stdout) == (0, True), (ran.stdout + ran.stderr)[
+                -500:
+            ]
         nursery.cancel_scope.cancel()
