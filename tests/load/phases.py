@@ -74,7 +74,7 @@ FULL = Scale(
     queued=1_000,
     registered=10_000,
     awake=1_000,
-    rest_s=75,  # connections are closed, and their memory is returned, within 70
+    rest_s=130,  # the first tidying is done after 30, then connections are closed and their memory is returned
 )
 
 
