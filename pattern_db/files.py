@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from types import TracebackType
 from pattern_db.errors import DiskFull, OwnedElsewhere, translated
 
 LOCK_NAME = "lock"
+TRIES = 20
+RETRY_S = 0.001
 _UNFINISHED = ".pattern-new"  # end of the names of files that are being written
 
 
@@ -59,7 +62,7 @@ class DataDirLock:
 
     @classmethod
     def acquire(cls, directory: Path) -> DataDirLock:
-        """Lock `<directory>/lock`, creating both if they are missing, without waiting.
+        """Lock `<directory>/lock`, creating both if they are missing, without waiting for its release.
 
         Raises:
             OwnedElsewhere: it is held; the message names the process.
@@ -70,11 +73,15 @@ class DataDirLock:
             directory.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-                raise _owned_elsewhere(directory) from None
-            except OSError:
+                for remaining in reversed(range(TRIES)):  # `holder_of` in another process has it for a moment
+                    try:
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    except BlockingIOError:
+                        if not remaining:
+                            raise _owned_elsewhere(directory) from None
+                        time.sleep(RETRY_S)
+            except BaseException:
                 os.close(descriptor)
                 raise
             lock = cls(path, descriptor)

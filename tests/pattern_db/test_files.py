@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from pattern_db.files import DataDirLock, Holder, holder_of
 
 CHILD = """
 import sys
+import threading
 from pathlib import Path
 from pattern_db.files import DataDirLock
 lock = DataDirLock.acquire(Path(sys.argv[1]))
@@ -53,6 +55,24 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
         child.kill()
         child.communicate()
     DataDirLock.acquire(tmp_path).release()
+
+
+def test_who_asks_for_the_holder_is_never_in_the_way(tmp_path: Path) -> None:
+    DataDirLock.acquire(tmp_path).release()
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            holder_of(tmp_path)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for _ in range(1_000):
+            DataDirLock.acquire(tmp_path).release()
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_a_released_lock_is_free_though_a_child_process_still_has_its_descriptor(tmp_path: Path) -> None:
