@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,13 +16,21 @@ from pattern_db.files import DataDirLock, Holder, holder_of
 
 CHILD = """
 import sys
-import threading
 from pathlib import Path
 from pattern_db.files import DataDirLock
 lock = DataDirLock.acquire(Path(sys.argv[1]))
 lock.announce("http://127.0.0.1:8470")
 print("held", flush=True)
 sys.stdin.read()
+"""
+
+ASKING = """
+import sys
+from pathlib import Path
+from pattern_db.files import holder_of
+print("asking", flush=True)
+while True:
+    holder_of(Path(sys.argv[1]))
 """
 
 
@@ -59,20 +66,19 @@ def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
 
 def test_who_asks_for_the_holder_is_never_in_the_way(tmp_path: Path) -> None:
     DataDirLock.acquire(tmp_path).release()
-    ended = threading.Event()
-
-    def ask() -> None:
-        while not ended.is_set():
-            holder_of(tmp_path)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
+    child = subprocess.Popen(
+        [sys.executable, "-c", ASKING, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert child.stdout is not None
     try:
-        for _ in range(1_000):
+        assert child.stdout.readline() == b"asking\n"
+        for _ in range(500):
             DataDirLock.acquire(tmp_path).release()
     finally:
-        ended.set()
-        thread.join()
+        child.kill()
+        child.communicate()
 
 
 def test_a_released_lock_is_free_though_a_child_process_still_has_its_descriptor(tmp_path: Path) -> None:
