@@ -74,7 +74,7 @@ def test_who_asks_for_the_holder_is_never_in_the_way(tmp_path: Path) -> None:
     assert child.stdout is not None
     try:
         assert child.stdout.readline() == b"asking\n"
-        for _ in range(500):
+        for _ in range(5_000):
             DataDirLock.acquire(tmp_path).release()
     finally:
         child.kill()
