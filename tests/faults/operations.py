@@ -44,7 +44,7 @@ MESSAGES, SAID_LATER = 400, 7
 TROUBLES = ((Op.WRITE, Trouble.FULL), (Op.WRITE, Trouble.IO), (Op.SYNC, Trouble.IO), (Op.OPEN, Trouble.IO))
 HANGS_S = 120.0
 SHOWN_MAX = 5
-CODES = (0, 1, 3)  # done, refused, done in part: everything else is a crash
+CODES = (0, 1, 2, 3)  # done, refused, a question that no one was there to answer, done in part: all else is a crash
 # What a start writes, or every use: not what was stored.
 _OWN = ("meta", "tokens", "audit_log", "signing_keys", "sign_ins")
 _LITTER = (".pattern-new", ".restoring", ".removed-", ".making", ".restore")
