@@ -132,7 +132,9 @@ class ModelSetup:
             named = [default, *entry.models] if default else [*entry.models]
             listed: list[str] = []
             try:
-                listed = [model for model in await client.models(name) if _answers_in_words(model)]
+                listed = [
+                    one for one in await client.models(name) if not any(word in one.lower() for word in EMBEDDERS)
+                ]
             except ModelError as error:
                 trouble = unusable.get(name, error.message)
             if name in PROVIDERS:  # a vendor lists a hundred; those that nothing is known of are old or special
@@ -160,11 +162,6 @@ class ModelSetup:
         """Close the connections of all configured providers."""
         for _settings, provider in self._made.values():
             await provider.aclose()
-
-
-def _answers_in_words(model: str) -> bool:
-    """Return whether a model's name is not one of those that make vectors."""
-    return not any(word in model.lower() for word in EMBEDDERS)
 
 
 @asynccontextmanager
