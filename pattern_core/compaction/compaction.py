@@ -26,6 +26,7 @@ from pattern_core.messages import Message
 from pattern_core.models.client import ModelClient
 from pattern_core.models.tokens import estimate_text, message_tokens
 from pattern_db.connection import Connection
+from pattern_db.database import Database
 from pattern_db.journal import turns
 from pattern_db.tables import messages, summaries
 from pattern_db.tables.agents import AgentRow
@@ -472,3 +473,12 @@ def _summary_of(connection: Connection, leaving: Leaving, count: int) -> Summary
         tokens=estimate_text(leaving.summary),
         session_id=leaving.session_id,
     )
+
+
+async def list_summaries(
+    database: Database, agent_id: str, *, limit: int, before: str | None = None, session_id: str | None = None
+) -> list[SummaryRow]:
+    """Return the newest `limit` summaries of the agent's main conversation, or of a session, newest first; only those
+    before the summary `before`, if given.
+    """
+    return await database.read(summaries.recent, agent_id, limit, before=before, session_id=session_id)

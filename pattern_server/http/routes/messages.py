@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 from pattern_core.agent_settings import MessagePolicy
 from pattern_core.agents import Agent
 from pattern_core.compaction.compaction import Made, Summary
+from pattern_core.compaction.compaction import list_summaries as stored_summaries
 from pattern_core.conversation.imports import Imported, PastMessage, PastSession
 from pattern_core.errors import InvalidInput, Unavailable
 from pattern_core.images import image_of_bytes, image_of_url, read
@@ -27,7 +28,6 @@ from pattern_core.models.model import ToolSpec
 from pattern_core.turns.admission import IncomingMessage, Ticket, TurnOptions
 from pattern_core.views import TurnView
 from pattern_db.enums import Role
-from pattern_db.tables.summaries import recent
 from pattern_server.http import LEFT
 from pattern_server.http.bodies import BY_VALUE, PagedTexts, RequestModel, answer_of, page_of
 from pattern_server.http.routes.turns import EVENTS, MESSAGE, TURN
@@ -335,8 +335,11 @@ async def list_summaries(a: str, home: ToRead, paging: PagedTexts, session: OfSe
     Return the summaries of the agent's main conversation, or of a session, newest first. The messages themselves stay
     in the history and in search.
     """
-    agent, database = await home.constellation.roster.get(a), home.constellation.database
-    rows = await database.read(recent, agent.id, paging.one_more, before=paging.after, session_id=session)
+    before = paging.after
+    agent = await home.constellation.roster.get(a)
+    rows = await stored_summaries(
+        home.constellation.database, agent.id, limit=paging.one_more, before=before, session_id=session
+    )
     return paging.cut(rows, lambda row: row.id)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.compaction.choose import NOTE
-from pattern_core.compaction.compaction import Leaving, store
+from pattern_core.compaction.compaction import Leaving, list_summaries, store
 from pattern_core.conversation.history import to_row
 from pattern_core.conversation.opening import OPENING_ID, opening_message
 from pattern_core.errors import Conflict, LimitReached
@@ -27,7 +27,7 @@ from pattern_core.testing.model import NO_USAGE, Answer, Paced, says
 from pattern_db.connection import Connection
 from pattern_db.journal import turns
 from pattern_db.journal.turns import Started
-from pattern_db.tables import messages, summaries
+from pattern_db.tables import messages
 from tests.pattern_core.compaction.rig import ADA, START, Stage, stage
 
 T = TypeVar("T")
@@ -347,8 +347,8 @@ async def test_summaries_are_listed_newest_first_and_in_pages() -> None:
             await world.make_room(2_000)
         ids = [row.id for row in await world.summaries()]
         assert len(ids) == 3
-        first = await world.database.read(summaries.recent, ADA.id, 2)
-        rest = await world.database.read(summaries.recent, ADA.id, 2, before=first[-1].id)
+        first = await list_summaries(world.database, ADA.id, limit=2)
+        rest = await list_summaries(world.database, ADA.id, limit=2, before=first[-1].id)
         assert [row.id for row in (*first, *rest)] == ids[::-1]
 
 
