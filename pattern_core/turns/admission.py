@@ -11,15 +11,7 @@ from typing import Any, NamedTuple
 
 from pattern_core.agent_settings import MessagePolicy, settings_of
 from pattern_core.conversation.imports import create_session
-from pattern_core.errors import (
-    Conflict,
-    IdempotencyMismatch,
-    InvalidInput,
-    NotFound,
-    Overloaded,
-    PatternError,
-    instead_of,
-)
+from pattern_core.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound, Overloaded, PatternError
 from pattern_core.events import Draft, Event, append
 from pattern_core.images import store
 from pattern_core.limits import IMAGES_MAX, KEY_CHARS_MAX, Limits
@@ -381,8 +373,10 @@ def check_session(connection: Connection, incoming: IncomingMessage, owner_id: s
         return
     if incoming.session_id is None or incoming.parent_turn is not None:
         return
-    with instead_of(RowNotFound, NotFound(NO_SESSION.format(incoming.session_id))):
+    try:
         session = sessions.find(connection, owner_id, incoming.session_id)
+    except RowNotFound:
+        raise NotFound(NO_SESSION.format(incoming.session_id)) from None
     if session.is_archived:
         raise Conflict(f"the session {session.id} is archived; set `archived` to false first, or use another one")
     if incoming.is_alone and turns.open_in_session(connection, session.id):
