@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 import trio
 
 from pattern_core.agent_settings import settings_of
-from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, VersionMismatch
+from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError, VersionMismatch, instead_of
 from pattern_core.limits import Limits
 from pattern_core.memory.block import Attribution, NewBlock
 from pattern_core.memory.store import MemoryStore
@@ -100,10 +100,8 @@ class Roster:
         if known is not None:
             return known
         changes = self.changes
-        try:
+        with instead_of(RowNotFound, NotFound(f"there is no agent {id_or_name!r} in this constellation")):
             agent = await self._storage.database.read(agents.find, id_or_name)
-        except RowNotFound:
-            raise NotFound(f"there is no agent {id_or_name!r} in this constellation") from None
         if self.changes != changes:
             return agent  # it may have been changed or deleted: not cached
         agent = self._known.setdefault(agent.id, agent)  # it may have been changed while it was read

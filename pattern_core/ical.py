@@ -188,7 +188,9 @@ def write(
             states[state.event_id][state.nominal_at] = state
     with _no_memory():
         for row in rows:
-            calendar.add_component(_event(row, sources.get((row.id, ""))))
+            part, before = _part(row, sources.get((row.id, "")))
+            _put(part, before, row)
+            calendar.add_component(part)
             for at in sorted(states[row.id].keys() - {""}):
                 calendar.add_component(_occurrence(row, states[row.id][at], sources.get((row.id, at))))
         first = min((row.starts_at for row in rows), default=ZONES_FROM)
@@ -207,12 +209,6 @@ def _no_memory() -> Iterator[None]:
         yield
     finally:
         tzp.use_default()
-
-
-def _event(row: CalendarEventRow, content: str | None) -> Component:
-    part, before = _part(row, content)
-    _put(part, before, row)
-    return part
 
 
 def _occurrence(event: CalendarEventRow, state: EventOccurrenceRow, content: str | None) -> Component:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 # Made once: creating it is a third of the cost of a small text.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -36,6 +36,11 @@ def to_json(value: Json) -> str:
 def from_json(text: str | None) -> Json:
     """Return the value of a JSON column; NULL is None."""
     return None if text is None else json.loads(text)
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse what Python's reader accepts as JSON beyond RFC 8259, as its `parse_constant`: NaN and infinities."""
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def check_depth(value: Json) -> None:

@@ -136,7 +136,7 @@ class Identities:
             "redirect_uri": redirect_url,
             "scope": " ".join(dict.fromkeys((*(["openid"] if provider.issuer else []), *provider.scopes))),
             "state": begun.state,
-            "code_challenge": _base64(sha256(begun.verifier.encode()).digest()),
+            "code_challenge": base64.urlsafe_b64encode(sha256(begun.verifier.encode()).digest()).decode().rstrip("="),
             "code_challenge_method": "S256",
             **({} if provider.issuer is None else {"nonce": begun.nonce}),
         }
@@ -324,7 +324,3 @@ class Identities:
         if answer.status != 200 or not isinstance(found, dict):
             raise Unavailable(f"{url} did not answer with a JSON object (status {answer.status})")
         return found
-
-
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")

@@ -136,11 +136,6 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors_max(), hard))
 
 
-def _max_open() -> int:
-    """Return how many constellations may be awake: each may hold seven descriptors."""
-    return max(8, min(4096, descriptors_max() // 8))
-
-
 def _connections_max() -> int:
     """Return how many connections may be open with so many constellations."""
     return max(16, min(4000, descriptors_max() // 10))
@@ -356,7 +351,8 @@ class SupervisorConfig(_Section):
     """When constellations are parked, quarantined and stopped, `[supervisor]`."""
 
     idle_park_s: Annotated[float, Field(gt=0)] = 600.0  # a constellation without work is closed after this time
-    max_open: Annotated[int, Field(ge=1)] = Field(default_factory=_max_open)  # constellations that are awake at once
+    # constellations that are awake at once
+    max_open: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: max(8, min(4096, descriptors_max() // 8)))
     crashes_max: Annotated[int, Field(ge=1)] = 5  # crashes within `crash_window_s` that put one into quarantine
     crash_window_s: Annotated[float, Field(gt=0)] = 60.0  # the time in which crashes are counted
     drain_s: Annotated[float, Field(ge=0)] = 10.0  # how long turns may continue after SIGTERM

@@ -26,6 +26,7 @@ from pattern_core.models.errors import ModelError, WindowExceeded
 from pattern_core.models.model import Delta, ModelReply, ModelRequest, Usage
 from pattern_core.models.routing import ModelChain
 from pattern_core.models.tokens import clip, clip_middle, estimate_request, estimate_text
+from pattern_core.unit_of_work import UnitOfWork
 from pattern_core.untrusted import escaped, neutral, plain
 from pattern_db.connection import Connection
 from pattern_db.journal.budgets import ReservationRow
@@ -114,14 +115,10 @@ class SummaryUsage:
         """Store its usage; for a failed call (None) an estimate of its prompt."""
         spent = usage or Usage(input_tokens=estimate_request(request), output_tokens=0, is_estimate=True)
         cost = self.models.facts(provider, request.model).cost(spent)
+        work = UnitOfWork()
         row = reservations.usage_row(self._call(provider, request.model), spent, cost, self.journal.now())
-        held = self.held
-
-        def store(connection: Connection) -> tuple[None, list[Event]]:
-            reservations.settle(connection, row, held)
-            return None, []
-
-        await self.journal.commit(store)
+        work.store(reservations.settle, row, self.held)
+        await self.journal.commit_work(work)
         self.held = None
         self.journal.meters.tokens(provider, request.model, spent, cost)
 
@@ -179,7 +176,8 @@ class Summariser:
         `earlier` are previous summaries, which the new one replaces; `beside` is one that stays.
         """
         room = self._chunk_tokens
-        lines = [line_of(message, room) for message in (*map(_retold, earlier), *messages)]
+        before = [Message(role="system", parts=(Text(text=f"Summary of what was before: {one}"),)) for one in earlier]
+        lines = [line_of(message, room) for message in (*before, *messages)]
         source = sum(map(estimate_text, lines))
         portions = self._portions(lines, room)
         text = ""
@@ -254,7 +252,7 @@ class Summariser:
         """Return the answer's text, cut to the longest summary; empty, with `trouble`, if it is not a summary of the
         record.
         """
-        text = "".join(part.text for part in answer.parts if isinstance(part, Text)).strip()
+        text = answer.text.strip()
         words = _WORD.findall(text.lower())
         if not words:
             self.trouble = "the model's answer was empty"
@@ -273,10 +271,6 @@ class Summariser:
 
 async def _ignore(delta: Delta) -> None:
     """Ignore the deltas: no client streams summaries."""
-
-
-def _retold(summary: str) -> Message:
-    return Message(role="system", parts=(Text(text=f"Summary of what was before: {summary}"),))
 
 
 def telling(record: Sequence[str]) -> Counter[str]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import trio
 
 from pattern_core.conversation.history import IMPORTED
-from pattern_core.errors import IdempotencyMismatch, InvalidInput, NotFound
+from pattern_core.errors import IdempotencyMismatch, InvalidInput, NotFound, instead_of
 from pattern_core.events import Draft, Event, append
 from pattern_core.ids import POSITION_DIGITS, SEQUENCE_BITS, SNOWFLAKE_EPOCH_MS, Ids, message_id, ulid
 from pattern_core.journal import Journal
@@ -167,10 +167,8 @@ def create_session(connection: Connection, owner_id: str, session: SessionRow) -
     """
     if sessions.count(connection, owner_id) >= SESSIONS_MAX:
         raise InvalidInput(f"an agent or group has at most {SESSIONS_MAX} sessions; delete some")
-    try:
+    with instead_of(RowNotFound, NotFound(NO_OWNER)):
         sessions.create(connection, owner_id, session)
-    except RowNotFound:
-        raise NotFound(NO_OWNER) from None
 
 
 def _session(agent_id: str, past: PastSession, now_ms: int) -> SessionRow:

@@ -239,8 +239,10 @@ class EmbeddingQueue:
         info = self._info = await self._embedder.info()  # only now, because the call may load the model
         target = self._target(live)
         if target is None and live:
-            if not _is_same_model(live[0], info):
-                self._rests("unavailable", self._switch_reason(live[0], info))
+            before = live[0]
+            # A model on this machine that is only run in another way can be switched to for nothing.
+            if before.model != info.model or not before.provider == info.provider == "local":
+                self._rests("unavailable", self._switch_reason(before, info))
                 return False
             target = await self._database.write(work.start_switch, info, now_text(self._clock))
         if target is None:
@@ -376,11 +378,6 @@ class Portions:
             await checked_vectors(self._embedder, [_HARMLESS], info, purpose="passage")
         except TextsRefused as error:
             raise EmbedderUnavailable(error.message, retry_after_s=error.retry_after_s) from error
-
-
-def _is_same_model(before: EmbedderInfo, now: EmbedderInfo) -> bool:
-    """Return whether a model on this machine is only run in another way, so that a switch is free."""
-    return before.provider == now.provider == "local" and before.model == now.model
 
 
 def _name(before: EmbedderInfo, now: EmbedderInfo) -> str:

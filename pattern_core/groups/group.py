@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic import TypeAdapter
 
 from pattern_core.agents import Roster
-from pattern_core.errors import Conflict, InvalidInput, NotFound
+from pattern_core.errors import Conflict, InvalidInput, NotFound, instead_of
 from pattern_core.groups.coordination import OBSERVER, Coordination, strangers
 from pattern_core.groups.coordinations import COORDINATIONS
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
@@ -163,10 +163,9 @@ class Groups:
         work.event(event, {"group_id": group.id, "name": group.name})
         if self.follow is not None:
             await self.follow(group, coordination.own_plan(), work)
-        try:
+        taken = Conflict(f"the name {group.name!r} is taken by another group; choose another one")
+        with instead_of(RowConflict, taken):
             await self._storage.commit(work)
-        except RowConflict:
-            raise Conflict(f"the name {group.name!r} is taken by another group; choose another one") from None
         self.changes += 1
         self._on_change()
         return group
@@ -196,10 +195,8 @@ def read_group(connection: Connection, id_or_name: str) -> Group:
     Raises:
         NotFound: there is none.
     """
-    try:
+    with instead_of(RowNotFound, NotFound(f"there is no group {id_or_name!r} in this constellation")):
         return _with_members(connection, groups.find(connection, id_or_name))
-    except RowNotFound:
-        raise NotFound(f"there is no group {id_or_name!r} in this constellation") from None
 
 
 def _read_all(connection: Connection) -> list[Group]:

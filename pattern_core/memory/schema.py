@@ -172,10 +172,6 @@ def _named(kinds: Iterable[str], tag: Json, what: str) -> str:
     raise InvalidInput(f"there is no {what} {excerpt(tag)}; there are: {', '.join(kinds)}")
 
 
-def _field_type(tag: Json) -> FieldType:
-    return FieldType(_named(FieldType, tag, "field type"))
-
-
 def _name(given: str) -> str:
     if len(given) > NAME_CHARS_MAX or _NAME.fullmatch(given) is None:
         raise InvalidInput(
@@ -260,7 +256,9 @@ class Field:
 
     name: Name
     description: str = ""
-    field_type: Annotated[FieldType, PlainValidator(_field_type)] = FieldType.TEXT
+    field_type: Annotated[FieldType, PlainValidator(lambda tag: FieldType(_named(FieldType, tag, "field type")))] = (
+        FieldType.TEXT
+    )
     required: bool = False
     default: Annotated[Json, AfterValidator(_default)] = None
     read_only: bool = False

@@ -79,7 +79,7 @@ async def replaced(text: str, edit: ReplaceText) -> tuple[Ranges, str]:
             raise InvalidInput(f"the pattern {edit.old!r} matches nothing in the block")
         return [(*match[:2], check_text(match[2]))], "Replaced the first match"
     number, old = _numbered(edit.old) if edit.mode == "nth" else (1, edit.old)
-    places = _occurrences(text, old)
+    places = [match.start() for match in re.finditer(re.escape(old), text)]
     if not places:
         raise InvalidInput(f"{_quoted(old)} is not in the block; load it and copy the text exactly")
     if edit.mode == "all":
@@ -97,10 +97,6 @@ def _numbered(old: str) -> tuple[int, str]:
     if found is None or int(found[1]) < 1:
         raise InvalidInput("for mode nth write `old` as `N: text`, with N from 1, as in `2: foo`")
     return int(found[1]), found[2]
-
-
-def _occurrences(text: str, old: str) -> list[int]:
-    return [match.start() for match in re.finditer(re.escape(old), text)]
 
 
 def line_range(text: str, edit: EditRange) -> tuple[Ranges, str]:

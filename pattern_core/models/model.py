@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 import trio
 from pydantic import Field
 
-from pattern_core.messages import Message, Part
+from pattern_core.messages import Message, Part, Text
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 ToolCalls = Literal["auto", "native", "text", "none"]
@@ -220,6 +220,11 @@ class ModelReply:
     usage: Usage
     request_id: str | None = None
     rate: RateStatus | None = None
+
+    @property
+    def text(self) -> str:
+        """The words of the answer, without reasoning and calls."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
 
 
 OnDelta = Callable[[Delta], Awaitable[None]]

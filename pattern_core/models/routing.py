@@ -36,13 +36,12 @@ Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 Names = Annotated[tuple[Name, ...], Field(min_length=1, max_length=NAMES_MAX)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Link:
-    """One model of a chain. None: as in the request. `reason` says why it is in the chain."""
+    """One model of a chain. None: as in the request."""
 
     provider: str
     model: str
-    reason: str
     temperature: float | None = None
     max_output_tokens: int | None = None
 
@@ -119,26 +118,22 @@ class Always:
 StepCondition = CostThreshold | PromptLength | ToolCalled | TimeWindow | TurnSource | Always
 
 
-def holds(condition: StepCondition, facts: StepFacts) -> str | None:
-    """Return why the condition holds, None if it does not."""
+def holds(condition: StepCondition, facts: StepFacts) -> bool:
+    """Return whether the condition holds."""
     match condition:
         case CostThreshold(max_usd=max_usd):
-            spent = Decimal(facts.spent_today) / MICRODOLLARS
-            return f"${spent:.2f} of ${max_usd:.2f} are spent today" if spent >= max_usd else None
+            return Decimal(facts.spent_today) / MICRODOLLARS >= max_usd
         case PromptLength(min_tokens=least):
-            why = f"the prompt has about {facts.tokens:,} tokens, at least {least:,}"
-            return why if facts.tokens >= least else None
+            return facts.tokens >= least
         case ToolCalled(tools=tools):
-            called = next((tool for tool in tools if tool in facts.tools_called), None)
-            return None if called is None else f"the tool {called} was called in this turn"
+            return not facts.tools_called.isdisjoint(tools)
         case TimeWindow(start_hour=start, end_hour=end):
             after, before = start <= facts.hour, facts.hour < end
-            is_in = (after and before) if start < end else (after or before)
-            return f"it is between {start}:00 and {end}:00 UTC" if is_in else None
+            return (after and before) if start < end else (after or before)
         case TurnSource(sources=sources):
-            return f"the turn comes from {facts.source}" if facts.source in sources else None
+            return facts.source in sources
         case Always():
-            return "it applies always"
+            return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,26 +192,16 @@ class ModelChain:
     @classmethod
     def of(cls, provider: str, model: str) -> ModelChain:
         """Return a chain of one model, with the client's number of retries."""
-        only = Link(provider=provider, model=model, reason="the only one")
-        return cls(links=(only,), settings=RoutingSettings(max_retries=RETRIES_MAX))
+        return cls(links=(Link(provider, model),), settings=RoutingSettings(max_retries=RETRIES_MAX))
 
 
 def choose(settings: RoutingSettings, facts: StepFacts) -> ModelChain:
-    """Return the models for this step, each with a reason; at least one, without duplicates."""
-    links = [Link(provider=facts.provider, model=facts.model, reason="the agent's own model")]
-    for rule in settings.rules:
-        if (why := holds(rule.condition, facts)) is not None:
-            link = Link(
-                provider=rule.model.provider,
-                model=rule.model.model,
-                reason=f"by rule: {why}",
-                temperature=rule.temperature_override,
-                max_output_tokens=rule.max_tokens_override,
-            )
-            links.insert(0, link)
-            break
-    for name in settings.fallback_models:
-        links.append(Link(provider=name.provider, model=name.model, reason="to fall back to"))
+    """Return the models for this step; at least one, without duplicates."""
+    links = [Link(facts.provider, facts.model)]
+    if (rule := next((one for one in settings.rules if holds(one.condition, facts)), None)) is not None:
+        temperature, output_max, name = rule.temperature_override, rule.max_tokens_override, rule.model
+        links.insert(0, Link(name.provider, name.model, temperature, output_max))
+    links += [Link(name.provider, name.model) for name in settings.fallback_models]
     named: dict[tuple[str, str], Link] = {}
     for link in links:
         named.setdefault((link.provider, link.model), link)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import trio
 
-from pattern_core.messages import Reasoning, Text, ToolCall, user
+from pattern_core.messages import Reasoning, ToolCall, user
 from pattern_core.models.client import ModelClient
 from pattern_core.models.model import Delta, FinishReason, ModelFacts, ModelReply, ModelRequest, ToolSpec
 from pattern_core.models.routing import ModelChain
@@ -54,7 +54,7 @@ async def try_model(client: ModelClient, provider: str, model: str, *, tools: bo
     trial = ModelTrial(
         facts=facts,
         question=QUESTION,
-        answer=_words(reply),
+        answer=reply.text.strip(),
         finish_reason=reply.finish_reason,
         output_tokens=reply.usage.output_tokens,
         first_word_s=round(first_word_s, 3),
@@ -77,7 +77,7 @@ async def _try_tools(client: ModelClient, facts: ModelFacts) -> tuple[ToolForm, 
             return form, ""
         if client.facts(facts.provider, facts.model).tool_calls == "none":
             return "refused", ""
-        said = _words(reply)
+        said = reply.text.strip()
     return "none", said
 
 
@@ -99,7 +99,3 @@ async def _asked(client: ModelClient, facts: ModelFacts, words: str, **more: Any
     reply = await client.ask(request, ModelChain.of(facts.provider, facts.model), on_delta)
     total_s = trio.current_time() - began
     return reply, min(first_s, total_s), total_s
-
-
-def _words(reply: ModelReply) -> str:
-    return "".join(part.text for part in reply.parts if isinstance(part, Text)).strip()

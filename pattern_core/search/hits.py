@@ -46,7 +46,8 @@ def hits_of(
             content=one.row.content,
             snippet=snippet(one.row.content, stems),
             score=relevance * value / best,
-            parts=_rounded(one),
+            parts={name: round(value, 4) for name, value in one.parts.items()}
+            | ({} if one.factor == 1.0 else {"tool_result": one.factor}),
             reason=reason(one),
             created_at=one.row.created_at,
             label=one.row.label,
@@ -61,11 +62,6 @@ def hits_of(
     ]
 
 
-def _rounded(one: Ranked) -> dict[str, float]:
-    parts = {name: round(value, 4) for name, value in one.parts.items()}
-    return parts if one.factor == 1.0 else parts | {"tool_result": one.factor}
-
-
 def reason(one: Ranked) -> str:
     """Return why the row was found, in words, with what each part adds: `its words fit (+0.81), it asks (-0.17)`."""
     said = [f"{_WORDS[name]} ({value:+.2f})" for name, value in one.parts.items() if round(value, 2)]
@@ -77,7 +73,8 @@ def reason(one: Ranked) -> str:
 @lru_cache(maxsize=1024)
 def stems_of(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return what to look for in a text to find any form of the words, in lower case; the longest first."""
-    return tuple(sorted({_stem(_folded(word)) for word in words if word}, key=lambda stem: (-len(stem), stem)))
+    stems = {_folded(word)[: max(_STEM_MIN, len(word) - 2)] for word in words if word}  # other forms end otherwise
+    return tuple(sorted(stems, key=lambda stem: (-len(stem), stem)))
 
 
 def holds(text: str, stems: Sequence[str]) -> bool:
@@ -110,11 +107,6 @@ def _folded(text: str) -> str:
         return text.lower()
     low = text.lower().translate(_ACCENTS)
     return low if len(low) == len(text) else text  # a few letters become two; then what is written the same is found
-
-
-def _stem(word: str) -> str:
-    """Enough of the word's beginning that its other forms match too."""
-    return word if len(word) <= _STEM_MIN else word[: max(_STEM_MIN, len(word) - 2)]
 
 
 def _places(text: str, stems: Sequence[str]) -> list[tuple[int, str]]:

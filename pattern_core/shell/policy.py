@@ -31,6 +31,7 @@ SHOWN_CHARS_MAX = 80  # of a command that is named in a reason
 # Blanks, a pipe, or a word: bare characters without a meaning for the shell, and quotes in which nothing is expanded.
 _TOKEN = re.compile(r"""[ \t]+|\||(?:[\w@%+=:,./-]|'[^'\n]*'|"[^"$`\\!\n]*")+""")
 _ROUGH_TOKEN = re.compile(r"[\w.-]+|\S")
+_INVISIBLE = ("Cc", "Cf", "Cs", "Zs", "Zl", "Zp")  # categories of Unicode
 _QUOTING = re.compile(r"""['"\\]""")
 
 # Program → the letters of its harmless short options, then its harmless long ones. A cluster such as `-rnk2` holds
@@ -156,7 +157,9 @@ def verdict(command: str, settings: ShellSettings) -> CommandVerdict:
     """Return the settings' verdict on the command line. Pure, and never fails."""
     if len(command) > COMMAND_CHARS_MAX:
         return CommandVerdict(action="refuse", reason=f"The command is longer than {COMMAND_CHARS_MAX} characters.")
-    if odd := next((char for char in command if _is_invisible(char)), None):
+    if odd := next(
+        (char for char in command if char not in " \n\t" and unicodedata.category(char) in _INVISIBLE), None
+    ):
         # A person who is asked must see what they agree to.
         return CommandVerdict(action="refuse", reason=f"The command holds the invisible character U+{ord(odd):04X}.")
     commands = _plain(command)
@@ -212,10 +215,6 @@ def _stands_in(line: str, entry: str) -> bool:
     """Return whether the entry occurs anywhere in the line, as far as that can be seen without a shell."""
     words, named = (_ROUGH_TOKEN.findall(_QUOTING.sub("", text)) for text in (line, entry))
     return any(_begins(words[at:], named) for at in range(len(words)))
-
-
-def _is_invisible(char: str) -> bool:
-    return char not in " \n\t" and unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zs", "Zl", "Zp")
 
 
 def _shown(text: str) -> str:

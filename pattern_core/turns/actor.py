@@ -351,12 +351,6 @@ class Actors:
                 self.forget(agent_id)  # another message has its place in the history
                 self._awake[agent_id].is_woken = True
 
-    async def _group_of(self, row: TurnRow | NewTurn) -> str | None:
-        """Return the group of the turn that asked for this one, if there is one: its budgets count."""
-        if row.parent_turn is None:
-            return None
-        return (await self._database.read(turns.by_key, row.parent_turn)).group_id
-
     @asynccontextmanager
     async def _registered(self, turn: Turn) -> AsyncIterator[None]:
         """Register a turn so that it can be stopped: before its rows say that it runs, so that no request is missed."""
@@ -377,7 +371,8 @@ class Actors:
             self.forget(agent_id)  # its place has changed: it is after the turns that overtook it
         found = await self._database.read(recovery.restore, row)
         turn = self._found(row, found, agent, await self._history(row, active=row.batch_id))
-        turn.record.group_id = await self._group_of(row)
+        if row.parent_turn is not None:  # the budgets of a group that asked count
+            turn.record.group_id = (await self._database.read(turns.by_key, row.parent_turn)).group_id
         if turn.record.id in self._running:
             self.forget(agent_id)  # the data read may lack the turn's end
             self._awake[agent_id].is_woken = False  # `end_waiting` is ending it, and wakes the agent afterwards

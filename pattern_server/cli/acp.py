@@ -155,7 +155,9 @@ class Editor:
                 self._running += 1
                 if message["method"] == "session/prompt" and isinstance(params := message.get("params"), dict):
                     # Known before the next line is read, which may cancel it.
-                    self._prompts.append(self._prompt_of(params))
+                    where, session_id = ("agents", self.agent, "messages"), str(params.get("sessionId"))
+                    prompt = EditorPrompt(where, {}, self._ids.new("key"), params=params, session_id=session_id)
+                    self._prompts.append(prompt)
                 self.nursery.start_soon(self._answer, message)
 
     async def _answer(self, request: Json) -> None:
@@ -243,10 +245,6 @@ class Editor:
             await self._update(session_id, of_row(row))
         return {}
 
-    def _prompt_of(self, params: Json) -> EditorPrompt:
-        where, key = ("agents", self.agent, "messages"), self._ids.new("key")
-        return EditorPrompt(where, {}, key, params=params, session_id=str(params.get("sessionId")))
-
     async def _prompt(self, params: Json) -> Json:
         [prompt] = [one for one in self._prompts if one.params is params]
         try:
@@ -265,7 +263,7 @@ class Editor:
         if not prompt.turn_id:
             prompt.turn_id = str(event.data["turn_id"])
             if prompt.is_cancelled:
-                await self._stop(prompt)
+                await self._post("turns", prompt.turn_id, "cancel")
         if event.name in TERMINAL:
             return event
         if event.name == "approval.requested":
@@ -279,11 +277,11 @@ class Editor:
         for prompt in [one for one in self._prompts if one.session_id == session_id]:
             prompt.is_cancelled = True
             if prompt.turn_id:
-                self.nursery.start_soon(self._stop, prompt)
+                self.nursery.start_soon(self._post, "turns", prompt.turn_id, "cancel")
 
-    async def _stop(self, prompt: EditorPrompt) -> None:
+    async def _post(self, *below: str, body: Json | None = None) -> None:
         try:
-            await self.home.call("POST", "turns", prompt.turn_id, "cancel")
+            await self.home.call("POST", *below, body=body)
         except (ServerFailed, ServerUnreachable) as error:
             self.output.note(error.message)
 
@@ -293,7 +291,7 @@ class Editor:
         if chosen is None:
             return  # the turn is cancelled, or waits for an answer from elsewhere
         body = {"decision": "deny"} if chosen == "deny" else {"decision": "approve", "scope": chosen}
-        await self._decide(approval, body)
+        await self._post("approvals", approval["approval_id"], body=body)
 
     async def _chosen(self, prompt: EditorPrompt, approval: Json, *, has_subject: bool) -> str | None:
         """Return what the person at the editor chose; None for nothing."""
@@ -306,12 +304,6 @@ class Editor:
         answer = await self._ask("session/request_permission", {**asked, "options": options})
         outcome = (answer.get("result") or {}).get("outcome") or {}
         return str(outcome.get("optionId")) if outcome.get("outcome") == "selected" else None
-
-    async def _decide(self, approval: Json, body: Json) -> None:
-        try:
-            await self.home.call("POST", "approvals", approval["approval_id"], body=body)
-        except (ServerFailed, ServerUnreachable) as error:
-            self.output.note(error.message)
 
     async def _run(self, prompt: EditorPrompt, approval: Json) -> None:
         """Have the editor run a call of one of its tools, until the prompt is answered."""
@@ -335,7 +327,7 @@ class Editor:
                 body["result"] = f"Error: {error}"
             except (KeyError, TypeError) as error:
                 body["result"] = f"Error: the arguments or the editor's answer are not valid: {error!r}"
-            await self._decide(approval, body)
+            await self._post("approvals", approval["approval_id"], body=body)
 
     async def _result(self, session_id: str, tool: str, given: Json) -> str:
         """Return what a tool of the editor answers.

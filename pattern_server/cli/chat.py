@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 import click
 import trio
@@ -497,7 +497,8 @@ class Talk:
         while isinstance(command, click.Group):
             name, command, rest = command.resolve_command(context, rest)
         assert command is not None and command.callback is not None
-        inner = inspect.unwrap(command.callback, stop=lambda function: "api" in _parameters(function))
+        shown = partial(inspect.signature, follow_wrapped=False)
+        inner = inspect.unwrap(command.callback, stop=lambda function: "api" in shown(function).parameters)
         given = command.make_context(name, rest).params
         shared = {"config_file", "data_dir", "is_json", "server", "token_file"}
         await inner(self.home.api, self.output, **{key: value for key, value in given.items() if key not in shared})
@@ -523,10 +524,6 @@ class Talk:
             screen = Screen(self.sink_of(self.agent), has_footer=True)
             seq = self._waiting.pop(turn_id, 0)  # all of it, if it was asked before this conversation
             await self._follow(SentMessage((), {}, "", turn_id=turn_id, seq=seq, screen=screen))
-
-
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(function, follow_wrapped=False).parameters
 
 
 def turn_of(request: Json) -> str | None:

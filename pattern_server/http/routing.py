@@ -27,7 +27,7 @@ from starlette.routing import Match
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied
 from pattern_core.runtime import Runtime
-from pattern_db.columns import check_depth
+from pattern_db.columns import check_depth, refuse_constant
 from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_db.errors import DatabaseError
 from pattern_server.accounts import SCOPES, Accounts, Principal, Scope
@@ -269,7 +269,7 @@ class StrictRequest(Request):
         """
         body = await self.body()
         try:
-            value = json.loads(body, parse_constant=_refuse_constant)
+            value = json.loads(body, parse_constant=refuse_constant)
             check_depth(value)
             json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate anywhere in the value
         except json.JSONDecodeError:
@@ -281,10 +281,6 @@ class StrictRequest(Request):
         except ValueError as error:  # NaN, too deep, or an integer of thousands of digits
             raise json.JSONDecodeError(str(error), "", 0) from None
         return value
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 class ApiRoute(APIRoute):

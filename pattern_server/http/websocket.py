@@ -112,15 +112,11 @@ class EventSocket(Response):
         await send({"type": "http.response.start", "status": 101, "headers": _accepted(headers)})
         streaming = scope["app"].state.server.metrics.streaming("websocket")
         with streaming as self._dropped:
-            await self._converse()
-
-    async def _converse(self) -> None:
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            self._heard_at = trio.current_time()
-            nursery.start_soon(self._watch)
-            await self._read()
-            nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as self._nursery:
+                self._heard_at = trio.current_time()
+                self._nursery.start_soon(self._watch)
+                await self._read()
+                self._nursery.cancel_scope.cancel()
 
     async def _read(self) -> None:
         """Serve what the client sends, until it closes."""

@@ -66,6 +66,13 @@ def test_birthdays_of_long_ago_do_not_end(first: str) -> None:
     assert found[-1].local[:4] >= "2056" and {one.local[4:] for one in found} == {first[4:]}
 
 
+def test_a_reminder_comes_at_most_a_year_before() -> None:
+    year = 366 * 24 * 60
+    assert event(starts_at="2026-01-01T00:00", reminder_minutes=year).reminder_minutes == year
+    with pytest.raises(InvalidInput, match="from 0 to 527040"):
+        event(starts_at="2026-01-01T00:00", reminder_minutes=year + 1)
+
+
 def test_the_beginning_counts_also_if_the_rule_does_not_name_it() -> None:
     row = event(
         starts_at="2026-01-06T09:00", rrule="FREQ=WEEKLY;BYDAY=MO", rdates=["2026-01-07T09:00", "2026-01-12T09:00"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 from pattern_core.messages import Part, Reasoning, Text, ToolCall
 from pattern_core.models.errors import ModelError, ModelUnreachable
@@ -27,7 +27,7 @@ from pattern_core.models.model import (
 from pattern_core.models.providers.encoding import JsonObject, valid_unicode
 from pattern_core.models.providers.failures import failure, vendor_words
 from pattern_core.models.tokens import estimate_usage
-from pattern_db.columns import check_depth
+from pattern_db.columns import check_depth, refuse_constant
 
 REPLY_CHARS_MAX = 4_000_000  # far above any model's output; a stream beyond it has gone wrong
 CALLS_MAX = 256
@@ -307,7 +307,7 @@ def tool_call(call_id: str, tool: str, arguments: str) -> ToolCall:
     """
     raw = valid_unicode(arguments)
     try:
-        parsed: object = json.loads(raw, parse_constant=_refuse, parse_float=_finite) if raw.strip() else {}
+        parsed: object = json.loads(raw, parse_constant=refuse_constant, parse_float=_finite) if raw.strip() else {}
         if "\\ud" in raw.lower():
             # Escaped halves of a character pass the parser and would later fail wherever text becomes UTF-8.
             parsed = json.loads(valid_unicode(json.dumps(parsed, ensure_ascii=False)))
@@ -324,7 +324,3 @@ def _finite(number: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{number} is beyond what JSON readers agree on")
     return value
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")

@@ -73,8 +73,10 @@ class GoogleProvider(HttpProvider):
 
 def encode(request: ModelRequest) -> dict[str, object]:
     """Return the body of the request; the model's name belongs to the address."""
+    encode_parts = partial(_encode_parts, is_signing=_version(request.model) >= (3, 0))
+    turns = alternating(request.messages, "model", "functionResponse", encode_parts)
     body: dict[str, object] = {
-        "contents": _encode_messages(request),
+        "contents": [{"role": role, "parts": parts or [{"text": NOTHING}]} for role, parts in turns],
         "generationConfig": _encode_generation(request),
     }
     system = [{"text": part} for part in (*request.system, *request.memory) if part.strip()]
@@ -132,12 +134,6 @@ def _version(model: str) -> tuple[int, int]:
     """Return the version in the model's name; (0, 0) of models that are not Gemini."""
     found = _VERSION.search(model)
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
-
-
-def _encode_messages(request: ModelRequest) -> list[dict[str, object]]:
-    is_signing = _version(request.model) >= (3, 0)
-    turns = alternating(request.messages, "model", "functionResponse", partial(_encode_parts, is_signing=is_signing))
-    return [{"role": role, "parts": parts or [{"text": NOTHING}]} for role, parts in turns]
 
 
 def _encode_parts(message: Message, *, is_signing: bool) -> list[Encoded]:

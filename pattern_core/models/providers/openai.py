@@ -359,7 +359,8 @@ class ChatDecoder(Decoder):
         thoughts = {field: said for field in _THOUGHTS if isinstance(said := delta.get(field), str)}
         self._thought_field = self._thought_field or next(iter(thoughts), "")
         self._take_details(delta.listed(_DETAILS))
-        thought = next(filter(None, thoughts.values()), "") or _thinking(delta)
+        thinking = [part for part in delta.listed("content") if part.get("type") == "thinking"]  # Mistral's server
+        thought = next(filter(None, thoughts.values()), "") or "".join(_words(part, "thinking") for part in thinking)
         deltas = self.draft.words(thought, is_reasoning=True)
         words = _words(delta, "content")
         deltas += self._text.feed(words) if self._text else self.draft.words(words)
@@ -414,8 +415,3 @@ class ChatDecoder(Decoder):
 def _words(said: JsonObject, name: str) -> str:
     """Return the words of a field, which is a string, or in some servers a list of parts."""
     return said.text(name) or "".join(part.text("text") for part in said.listed(name))
-
-
-def _thinking(delta: JsonObject) -> str:
-    """Return the thoughts within `content`, where Mistral's server has them."""
-    return "".join(_words(part, "thinking") for part in delta.listed("content") if part.get("type") == "thinking")

@@ -22,7 +22,7 @@ from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.events import Event
 from pattern_core.groups.group import Group
 from pattern_core.ids import Ids
-from pattern_core.messages import Text, ToolCall
+from pattern_core.messages import ToolCall
 from pattern_core.models.model import Delta, ModelReply, TextDelta
 from pattern_core.turns.admission import TurnOptions
 from pattern_db.errors import DatabaseError
@@ -139,7 +139,7 @@ def of_model(answer: ModelReply) -> Reply:
     """Return a model's answer as that of a request."""
     used = answer.usage
     return Reply(
-        text="".join(part.text for part in answer.parts if isinstance(part, Text)),
+        text=answer.text,
         finish=_FINISHES.get(answer.finish_reason, "stop"),
         usage=UsageSum(used.input_tokens, used.output_tokens, used.cached_tokens, None, used.is_estimate),
         calls=[part for part in answer.parts if isinstance(part, ToolCall)],

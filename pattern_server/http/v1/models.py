@@ -155,10 +155,11 @@ async def embed(body: EmbeddingsRequest, server: Server, caller: MayChat) -> obj
     for first in range(0, len(texts), TEXTS_MAX):
         some = texts[first : first + TEXTS_MAX]
         vectors += [_cut(vector, length) for vector in await checked_vectors(embedder, some, info, purpose="passage")]
-    data = [
-        {"object": "embedding", "index": index, "embedding": _encoded(vector, body.encoding_format)}
-        for index, vector in enumerate(vectors)
+    encoded = [
+        vector.tolist() if body.encoding_format == "float" else base64.b64encode(vector.tobytes()).decode()
+        for vector in vectors
     ]
+    data = [{"object": "embedding", "index": index, "embedding": one} for index, one in enumerate(encoded)]
     tokens = sum(map(estimate_text, texts))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": info.model, "usage": usage}
@@ -169,7 +170,3 @@ def _cut(vector: bytes, length: int) -> array[float]:
     numbers = array("f", vector[: 4 * length])
     norm = math.sqrt(math.fsum(number * number for number in numbers)) or 1.0
     return numbers if abs(norm - 1) < 1e-6 else array("f", [number / norm for number in numbers])
-
-
-def _encoded(vector: array[float], form: str) -> str | list[float]:
-    return vector.tolist() if form == "float" else base64.b64encode(vector.tobytes()).decode()

@@ -152,7 +152,7 @@ async def test_a_server_that_loads_its_model_is_waited_for_and_none_of_that_coun
 
 async def test_a_model_that_loads_is_left_for_one_that_is_there(autojump_clock: MockClock) -> None:
     client, _ = two(LOADING, says("b"))
-    links = tuple(Link(provider=name, model="any", reason="") for name in "ab")
+    links = tuple(Link(provider=name, model="any") for name in "ab")
     assert await client.ask(REQUEST, ModelChain(links=links), ignore) == says("b")
     assert trio.current_time() == 0
 
@@ -326,7 +326,7 @@ async def ignore(delta: Delta) -> None:
     """Show nothing."""
 
 
-OWN, NEXT = Link(provider="a", model="m-a", reason="own"), Link(provider="b", model="m-b", reason="next")
+OWN, NEXT = Link(provider="a", model="m-a"), Link(provider="b", model="m-b")
 CHAIN = ModelChain(links=(OWN, NEXT))
 
 

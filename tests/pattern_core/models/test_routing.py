@@ -84,8 +84,8 @@ def test_the_rules_model_comes_first_then_the_own_then_the_fallbacks() -> None:
     chain = choose(chosen, OWN)
     assert names(chain) == ["c/d", "anthropic/claude", "openrouter/openai/gpt-5", "ollama/qwen3:8b"]
     first = chain.links[0]
-    assert (first.temperature, first.max_output_tokens, first.reason) == (0.0, 9, "by rule: it applies always")
-    assert [link.reason for link in chain.links[1:3]] == ["the agent's own model", "to fall back to"]
+    assert (first.temperature, first.max_output_tokens) == (0.0, 9)
+    assert {(link.temperature, link.max_output_tokens) for link in chain.links[1:]} == {(None, None)}
     assert chain.settings is chosen
 
 
@@ -213,7 +213,7 @@ class Links:
         self.moves.append((index, error))
 
     async def run(self, *, max_retries: int = 0, **flags: Any) -> ModelReply:
-        links = tuple(Link(provider=name, model=f"{name}-model", reason="test") for name in self.outcomes)
+        links = tuple(Link(provider=name, model=f"{name}-model") for name in self.outcomes)
         chain = ModelChain(links=links, settings=RoutingSettings(max_retries=max_retries, **flags))
         return await self.client.ask(REQUEST, chain, ignore, on_move=self.on_move)
 
@@ -291,8 +291,8 @@ async def test_the_agent_may_forbid_it(kind: type[ModelError], flag: str) -> Non
 
 
 def test_the_request_is_fitted_to_the_link() -> None:
-    first = Link(provider="a", model="m1", reason="")
-    second = Link(provider="a", model="m2", reason="", temperature=0.0, max_output_tokens=20)
+    first = Link(provider="a", model="m1")
+    second = Link(provider="a", model="m2", temperature=0.0, max_output_tokens=20)
     own = fitted(REQUEST, first, facts_of("a", "m1"))
     assert (own.model, own.temperature, own.max_output_tokens) == ("m1", 1.0, 50)
     same = fitted(REQUEST, second, facts_of("a", "m2"))

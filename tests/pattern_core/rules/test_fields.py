@@ -10,6 +10,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.rules.fields import (
     DEPTH_MAX,
     PARTS_MAX,
+    SOUGHT_CHARS_MAX,
     condition_in_words,
     covers,
     duration,
@@ -137,6 +138,13 @@ def test_conditions(value: dict[str, Any], wanted: bool, words: str) -> None:
 def test_what_is_no_condition(value: Any) -> None:
     with pytest.raises(ValueError):
         read_condition(value)
+
+
+def test_a_result_is_searched_for_at_most_so_much_text() -> None:
+    longest = {"result_contains": {"tool": "a", "text": "x" * SOUGHT_CHARS_MAX}}
+    assert read_condition(longest) == longest
+    with pytest.raises(ValueError, match="at most"):
+        read_condition({"result_contains": {"tool": "a", "text": "x" * (SOUGHT_CHARS_MAX + 1)}})
 
 
 def test_conditions_nest_within_a_bound() -> None:

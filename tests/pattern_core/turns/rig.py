@@ -72,7 +72,7 @@ PROMPT = build_prompt(  # of 10 tokens, 3 of them instructions, and an answer of
     replace(OFFERED, output_max=90),
     seed=7,
 )
-OWN = Link(provider=ADA.model_provider, model=ADA.model_name, reason="the agent's own")
+OWN = Link(provider=ADA.model_provider, model=ADA.model_name)
 TABLES = ("turn", "inbox", "step", "effect", "event", "usage", "messages", "approval", "prompt_log", "meta")
 
 
