@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "up": Entry("pattern_server.cli.up", "Find a model, start the server, create a first agent."),
         "down": Entry("pattern_server.cli.up", "Stop the server."),
         "status": Entry("pattern_server.cli.up", "Show whether the server runs, and its model."),
+        "logs": Entry("pattern_server.cli.logs", "Show the log of a server in the background."),
         "model": Entry("pattern_server.cli.models", "Models: list, test, set."),
         "serve": Entry("pattern_server.cli.serve", "Run the server."),
         "service": Entry("pattern_server.cli.service", "Start at boot: install, uninstall, status."),
