@@ -122,7 +122,7 @@ class ModelSetup:
 
     async def providers(self) -> list[ConfiguredProvider]:
         """Return the providers, asked at once which models they have, each for a few seconds; language models first.
-        A reload meanwhile changes nothing in the list.
+        A reload at the same time changes nothing in the list.
         """
         found: list[ConfiguredProvider] = []
         config, client, unusable = self.config, self.client.pinned(), self.unusable
