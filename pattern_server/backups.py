@@ -366,9 +366,8 @@ def _publish(folder: Path, copy: KeptCopy, made: Path | None) -> None:
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:
-    with files.temporary(path) as new:
+    with files.written(path) as new:
         new.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        files.replace(new, path)
 
 
 def _restored(file: Path, folder: Path, each: str, now: str) -> None:

@@ -59,20 +59,18 @@ async def back_up(api: Api, constellation: str | None, target: Path, *, overwrit
 
 def _take(source: Path, target: Path, sha256: str) -> None:
     """Move the server's copy to `target`, possibly on another disk; it appears there complete or not at all."""
-    with files.temporary(target) as beside:
+    with files.written(target) as beside:
         shutil.copyfile(source, beside)
         if files.sha256_of(beside) != sha256:
             raise CopyDamaged(f"the copy at {target} differs from {source}, which is kept. Check the disk")
-        files.replace(beside, target)
     source.unlink()
 
 
 async def _fetch(api: Api, route: tuple[str, ...], target: Path, sha256: str) -> None:
-    with files.temporary(target) as beside:
+    with files.written(target) as beside:
         await api.download(beside, *route)
         if await trio.to_thread.run_sync(files.sha256_of, beside) != sha256:
             raise CopyDamaged(f"the copy at {target} differs from the server's, which is kept. Try again")
-        files.replace(beside, target)
 
 
 async def restore_file(api: Api, file: Path, name: str | None, *, migrate: bool = False) -> Json:
