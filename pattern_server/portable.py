@@ -32,7 +32,7 @@ from pattern_server.accounts import Constellation, Principal
 from pattern_server.constellations import Constellations, Copy
 from pattern_server.files import DATABASE_NAME, pause
 
-SUFFIXES = {portable.LETTA: ".af"}  # of files of another format
+SUFFIXES: Mapping[int | None, str] = {None: ".af"}  # of files of another format, by version
 SUFFIX = ".car"
 EXPORTS = "exports"  # folder of a constellation
 
@@ -43,7 +43,7 @@ async def export(
     id_or_name: str,
     kind: Kind,
     name: str | None,
-    version: int = portable.VERSION,
+    version: int | None = portable.VERSION,
 ) -> tuple[Copy, Manifest]:
     """Write an archive of a constellation, or of an agent or group in it, into its folder `exports`.
 
@@ -58,15 +58,14 @@ async def export(
     ending = constellations.files.new_id().removeprefix("con")
     target = constellations.files.folder(found.id) / EXPORTS / f"{kind}{ending}{SUFFIXES.get(version, SUFFIX)}"
     async with constellations.use(caller, found.id) as constellation:
-        with translated(), files.temporary(target.with_suffix(".db")) as copy, files.temporary(target) as new:
+        with translated(), files.temporary(target.with_suffix(".db")) as copy, files.written(target) as new:
             await constellation.database.read_aside(backup.hot_backup, copy)
             made = await trio.to_thread.run_sync(partial(_export, copy, new, kind, name or found.name, version))
-            files.replace(new, target)
     digest = await trio.to_thread.run_sync(files.sha256_of, target)
     return Copy(path=target.absolute(), size=target.stat().st_size, sha256=digest), made
 
 
-def _export(copy: Path, new: Path, kind: Kind, id_or_name: str, version: int) -> Manifest:
+def _export(copy: Path, new: Path, kind: Kind, id_or_name: str, version: int | None) -> Manifest:
     with opened_at(copy) as connection, connection:
         pause(connection)  # what an archive says is the same before and after it was imported
     with new.open("xb") as file:
@@ -245,12 +244,12 @@ def _joined(block: JoinedBlock, block_id: str) -> Mapping[str, str]:
 
 def _record(audit_id: str, asked: ImportSpec, manifest: Manifest, made: Review, now: str) -> ArchiveImport:
     rows = {"added": dict(manifest.rows), "present": {}, "owners": []}
-    log = {"root": manifest.root, **rows, "decisions": [*made.decisions]}
+    log = {"format": manifest.format, "root": manifest.root, **rows, "decisions": [*made.decisions]}
     return ArchiveImport(
         id=audit_id,
         imported_at=now,
         source_file=asked.called or asked.file.name,
-        source_version=manifest.version,
+        source_version=manifest.version or 0,
         issues_found=made.found,
         issues_resolved=made.resolved,
         audit_log=log,

@@ -82,7 +82,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "restore": Entry("pattern_server.cli.backup", "Create a constellation from a backup."),
         "export": Entry("pattern_server.cli.portable", "Write an archive of a constellation, agent or group."),
         "import": Entry("pattern_server.cli.portable", "Create a constellation from an archive."),
-        "car": Entry("pattern_server.cli.portable", "Archive files: show, verify."),
+        "car": Entry("pattern_server.cli.portable", "Archive files: show, verify, diff."),
         "db": Entry("pattern_server.cli.db", "The database files: status, migrate, check, vacuum …"),
         "upgrade": Entry("pattern_server.cli.upgrade", "Try this version on copies of the database files: check."),
         "config": Entry("pattern_server.cli.config", "The configuration: check, show."),

@@ -17,8 +17,10 @@ import trio
 from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.ids import SystemClock, now_text
 from pattern_core.playbooks import read
 from pattern_db import files, program_files
+from pattern_db.portable import Change
 from pattern_server.cli.client import Api, Json, ServerFailed
 from pattern_server.cli.command import (
     ExitCode,
@@ -34,11 +36,20 @@ from pattern_server.cli.constellations import decided
 from pattern_server.cli.guidance import folder_of, read_folder
 from pattern_server.cli.markdown import export_markdown
 from pattern_server.cli.names import WORKSPACE
-from pattern_server.cli.output import DONE, SKIPPED, Output
+from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
-LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
+DIFF_COLUMNS = ("change", "table", "name", "fields*", "id")
+DIFFERENCES_SHOWN_MAX = 100
+LOG_COLUMNS = (
+    "id",
+    "at=imported_at?",
+    "file=source_file*",
+    "format=source_format",
+    "version=source_version",
+    "decisions=issues_resolved",
+)
 WHOLE, DELTA, CODEPILOT, DECISIONS = "constellation", "delta", program_files.CODEPILOT, "decisions"
 DELIA, MARKDOWN = "delia", "markdown"  # those become folders
 PLANS = "plans"  # the folder with Codepilot's plans
@@ -46,7 +57,7 @@ AGENT_FILE = "letta"
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
-car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
+car = PlainGroup("car", help="Archive files: show what is in one, verify it, compare two.")
 
 
 @click.command(epilog="Example: pattern export agent --name ada -o ada.car")
@@ -96,92 +107,78 @@ async def export(
         raise click.UsageError(f"KIND {kind} has no --format {form}.")
     if kind == MARKDOWN:
         return await export_markdown(home, output, target)
-    if kind == CODEPILOT:
-        tables = (await home.get("codepilot", "export"))["tables"]
-        return await _write_rows(output, "the sessions", CODEPILOT, tables, target, await _export_plans(home, plans))
-    if kind in (DELTA, DECISIONS, DELIA):
-        return await _export_workspace(home, output, kind, workspace, "v4" if form == "v4" else "v1", target)
+    if kind not in get_args(portable.Kind):
+        return await _export_other(home, output, kind, workspace, "v4" if form == "v4" else "v1", target, plans)
     if kind == WHOLE:
         name = None  # it is `home`'s
     elif name is None:
         raise click.UsageError(f"No {kind} was named. Use --name NAME.")
-    written = portable.LETTA if form == AGENT_FILE else int(version)
-    made = await home.call("POST", "export", body={"kind": kind, "name": name, "version": written})
+    body = {"kind": kind, "name": name, "version": int(version), "format": AGENT_FILE if form == AGENT_FILE else "car"}
+    made = await home.call("POST", "export", body=body)
     path, manifest = Path(made["path"]), made["manifest"]
-    with files.temporary(target) as beside:
+    with files.written(target) as beside:
         with suppress(OSError):  # the server's disk may be another machine's
             await trio.to_thread.run_sync(partial(shutil.copyfile, path, beside))
         if not beside.exists():
             await home.download(beside, "exports", path.name)
         if await trio.to_thread.run_sync(files.sha256_of, beside) != made["sha256"]:
             raise ArchiveInvalid(f"the archive at {target} differs from {path}, which is kept; check the disk")
-        files.replace(beside, target)
     with suppress(OSError):
         path.unlink()
     output.result({"file": str(target), **manifest}, f"Exported {manifest['name']} to {target} ({_counts(manifest)}).")
     for column, count in manifest["cut"].items():
-        what = "References to what is not exported, in" if written == portable.VERSION else "Rows of"
+        what = "References to what is not exported, in" if manifest["version"] == portable.VERSION else "Rows of"
         output.say(f"  {what} {column} that are left out: {count}.")
     return None
 
 
-async def _export_workspace(
-    home: Home, output: Output, kind: str, workspace: str | None, form: Literal["v1", "v4"], target: Path
+async def _export_other(
+    home: Home,
+    output: Output,
+    kind: str,
+    workspace: str | None,
+    form: Literal["v1", "v4"],
+    target: Path,
+    plans: Path | None,
 ) -> ExitCode:
-    if workspace is None:
+    """Write what other programs read."""
+    if workspace is None and kind != CODEPILOT:
         raise click.UsageError("No workspace was named. Use --workspace NAME.")
+    made: Json = {"file": str(target)}
     if kind == DELIA:
-        return await _export_delia(home, output, workspace, target)
-    if kind == DECISIONS:
-        with files.temporary(target) as beside:
-            await home.download(beside, "decisions", "export", workspace=workspace)
-            files.replace(beside, target)
-        output.result({"file": str(target)}, f"Exported the decisions of {workspace} to {target}.")
+        found = (await home.get("guidance", "export", workspace=workspace))["files"]
+        for path, text in found.items():
+            read(path, b"")  # it never leaves the folder
+            with files.written(target / path) as beside:
+                beside.write_bytes(text.encode())
+        output.result({**made, "files": [*found]}, f"Exported {len(found)} files of {workspace} to {target}.")
         return DONE
-    tables = (await home.get("delta", "export", workspace=workspace, version=form))["tables"]
-    await _write_rows(output, workspace, form, tables, target, {})
-    left = len(await home.pages("tasks", workspace=workspace)) if form == "v4" else 0
+    if kind == DECISIONS:
+        with files.written(target) as beside:
+            await home.download(beside, "decisions", "export", workspace=str(workspace))
+        output.result(made, f"Exported the decisions of {workspace} to {target}.")
+        return DONE
+    query = {} if kind == CODEPILOT else {"workspace": workspace, "version": form}
+    tables = (await home.get(kind, "export", **query))["tables"]
+    counts = {table: len(rows) for table, rows in tables.items()} | await _export_plans(home, plans)
+    with files.written(target) as beside:
+        await trio.to_thread.run_sync(program_files.write, beside, form if query else CODEPILOT, tables)
+    what = f"Exported {workspace or 'the sessions'} to {target} ({_numbers(counts)})."
+    output.result({**made, "rows": counts}, what)
+    left = len(await home.pages("tasks", workspace=workspace)) if query and form == "v4" else 0
     if left:
         output.note(f"Delta v4 has no tasks. Left out: {left}.")
     return SKIPPED if left else DONE
 
 
-async def _export_delia(home: Home, output: Output, workspace: str, target: Path) -> ExitCode:
-    found = (await home.get("guidance", "export", workspace=workspace))["files"]
-    for path, text in found.items():
-        read(path, b"")  # it never leaves the folder
-        with files.temporary(target / path) as beside:
-            beside.write_bytes(text.encode())
-            files.replace(beside, target / path)
-    output.result({"file": str(target), "files": [*found]}, f"Exported {len(found)} files of {workspace} to {target}.")
-    return DONE
-
-
-async def _write_rows(
-    output: Output,
-    what: str,
-    form: program_files.Version,
-    tables: Mapping[str, list[Json]],
-    target: Path,
-    more: Mapping[str, int],
-) -> ExitCode:
-    with files.temporary(target) as beside:
-        await trio.to_thread.run_sync(program_files.write, beside, form, tables)
-        files.replace(beside, target)
-    counts = {**{table: len(rows) for table, rows in tables.items()}, **more}
-    output.result({"file": str(target), "rows": counts}, f"Exported {what} to {target} ({_numbers(counts)}).")
-    return DONE
-
-
-async def _export_plans(home: Home, into: Path | None) -> Mapping[str, int]:
+async def _export_plans(home: Home, into: Path | None) -> dict[str, int]:
     """Write the plans into a directory, in place of earlier ones of their names; return their number."""
     if into is None:
         return {}
     names = await _plans(home) or []
     for name in names:
-        with files.temporary(into / name) as beside:
+        with files.written(into / name) as beside:
             await home.download(beside, "folders", PLANS, "files", name)
-            files.replace(beside, into / name)
     return {PLANS: len(names)}
 
 
@@ -397,7 +394,11 @@ def show(_config: Config, output: Output, file: Path) -> None:
     if output.is_json:
         output.data(found)
         return
-    about = f"schema {found['schema_version']}" if found["schema_version"] else f"version {found['version']}"
+    about = (
+        f"schema {found['schema_version']}"
+        if found["schema_version"]
+        else f"{found['format']} {found['version'] or ''}".strip()
+    )
     output.say(f"{found['kind']} {found['name']}, as of {found['exported_at']}, {about}")
     output.table(COLUMNS, [{"table": table, "rows": count} for table, count in found["rows"].items()], empty="No rows.")
 
@@ -408,6 +409,33 @@ def verify(_config: Config, output: Output, file: Path) -> None:
     """Read the archive FILE whole, and check every block."""
     found = asdict(portable.verify(file))
     output.result(found, f"{file} is sound (blocks: {found['blocks']}, {_counts(found)}).")
+
+
+@car.add("diff", "before.car after.car", runs=local)
+@click.argument("before", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("after", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def diff(_config: Config, output: Output, before: Path, after: Path) -> ExitCode:
+    """Show how the content of the archive AFTER differs from that of BEFORE, and exit with 1 if it does.
+
+    Rows are compared by their ids: an archive that was imported and exported again may have other ones.
+    """
+    with tempfile.TemporaryDirectory(prefix="pattern-diff-") as folder:
+        found = [asdict(one) for one in portable.compare(before, after, Path(folder), now=now_text(SystemClock()))]
+    counts: dict[str, dict[str, int]] = {}
+    for one in found:
+        of_table = counts.setdefault(one["table"], dict.fromkeys(get_args(Change), 0))
+        of_table[one["change"]] += 1
+    if output.is_json:
+        output.data({"is_equal": not found, "tables": counts, "items": found})
+    elif found:
+        output.table(("table", *get_args(Change)), [{"table": table, **of} for table, of in counts.items()], empty="")
+        output.say()
+        output.table(DIFF_COLUMNS, found[:DIFFERENCES_SHOWN_MAX], empty="")
+        if (more := len(found) - DIFFERENCES_SHOWN_MAX) > 0:
+            output.note(f"Not shown: {more} more. To see all: --json")
+    else:
+        output.say("The archives have the same content.")
+    return FAILED if found else DONE
 
 
 def _left(report: Mapping[str, Any] | None) -> ExitCode:
