@@ -250,8 +250,9 @@ def glance(source: Path) -> Manifest:
         return manifest if manifest.schema_version is not None else _of_old(manifest, read_old(car))
 
 
-def verify(source: Path) -> Manifest:
-    """Read a whole archive, every block against its CID; return what it says of itself.
+def verify(source: Path) -> tuple[Manifest, Old | None]:
+    """Read a whole archive, every block against its CID; return what it says of itself, and of version 1 to 3 what it
+    holds.
 
     Raises:
         ArchiveInvalid: as `read`.
@@ -263,7 +264,7 @@ def verify(source: Path) -> Manifest:
             counts[some.table] += sum(1 for _ in some.rows)
         return counts
 
-    return _used(source, count)[0]
+    return _used(source, count)
 
 
 def compare(before: Path, after: Path, folder: Path, *, now: str) -> Iterator[Difference]:

@@ -132,23 +132,8 @@ async def import_archive(
     with translated(), tempfile.TemporaryDirectory(prefix=".import-", dir=constellations.files.data_dir) as folder:
         path = Path(folder) / DATABASE_NAME
         now, audit_id = now_text(constellations.clock), constellations.files.new_id("import")
-        read = partial(portable.read, asked.file, path, now=now)
-        manifest, old = await trio.to_thread.run_sync(read)
-        if old is not None and (unopened := await first_unopened(old.documents)) is not None:
-            raise ArchiveInvalid(f"the document of the memory block {unopened[0]} cannot be opened: {unopened[1]}")
         peer = new_peer(constellations.runtime.randomness)
-        made = await trio.to_thread.run_sync(partial(_complete, asked, path, old, now, peer))
-        row = _record(audit_id, asked, manifest if old is None else replace(manifest, rows=old.counts()), made, now)
-        with DatabaseThreads(writers=1, readers=1) as threads:
-            async with await Database.open(path, threads) as database:
-                damaged = await damaged_blocks(database, with_past=True)
-                if asked.into is None:
-                    await database.write(portable.record_import, row)
-        if damaged:
-            raise ArchiveInvalid(
-                f"memory blocks of the archive that cannot be opened: {len(damaged)}; the first is"
-                f" {damaged[0].block.label!r}: {damaged[0].reason}"
-            )
+        manifest, row = await prepared(asked, path, audit_id=audit_id, now=now, peer=peer)
         if asked.into is not None:
             async with constellations.aside(caller, asked.into) as (found, target):
                 runtime = constellations.runtime
@@ -161,6 +146,33 @@ async def import_archive(
         return ImportResult(
             constellation=await constellations.restore(caller, path, asked.name or manifest.name), report=row
         )
+
+
+async def prepared(
+    asked: ImportSpec, path: Path, *, audit_id: str, now: str, peer: int
+) -> tuple[Manifest, ArchiveImport]:
+    """Make the checked database of an archive at `path`, ready to become a constellation; return what the archive says
+    of itself, and the row of its import, which the database has, too, unless it is to join another one.
+
+    Raises:
+        As `import_archive`.
+    """
+    manifest, old = await trio.to_thread.run_sync(partial(portable.read, asked.file, path, now=now))
+    if old is not None and (unopened := await first_unopened(old.documents)) is not None:
+        raise ArchiveInvalid(f"the document of the memory block {unopened[0]} cannot be opened: {unopened[1]}")
+    made = await trio.to_thread.run_sync(partial(_complete, asked, path, old, now, peer))
+    row = _record(audit_id, asked, manifest if old is None else replace(manifest, rows=old.counts()), made, now)
+    with DatabaseThreads(writers=1, readers=1) as threads:
+        async with await Database.open(path, threads) as database:
+            damaged = await damaged_blocks(database, with_past=True)
+            if asked.into is None:
+                await database.write(portable.record_import, row)
+    if damaged:
+        raise ArchiveInvalid(
+            f"memory blocks of the archive that cannot be opened: {len(damaged)}; the first is"
+            f" {damaged[0].block.label!r}: {damaged[0].reason}"
+        )
+    return manifest, row
 
 
 async def merge_constellations(

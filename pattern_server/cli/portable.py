@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -29,11 +29,11 @@ from pattern_server.cli.command import (
     agent_option,
     creating,
     in_constellation,
-    json_of,
     local,
 )
 from pattern_server.cli.constellations import decided
 from pattern_server.cli.guidance import folder_of, read_folder
+from pattern_server.cli.import_review import analyze, decide, resolutions_in, show_analysis
 from pattern_server.cli.markdown import export_markdown
 from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
@@ -190,6 +190,23 @@ async def _plans(home: Home) -> list[str] | None:
     return [name for name in names if "/" not in name and name.endswith(".md")]
 
 
+def _or_analyzed(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `import` that works on the archive alone where it is only analysed and joins nothing."""
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        if given["analyze_only"] and given["interactive"]:
+            raise click.UsageError("--analyze-only asks nothing. Leave it or --interactive out.")
+        needs_server = any(given[name] is not None for name in ("into", "server", "resolutions"))
+        if given["analyze_only"] and given["file"] and not needs_server:
+            names = ("config_file", "data_dir", "is_json", "file")
+            local(analyze)(**{name: given[name] for name in names})
+        else:
+            command(**given)
+
+    return called
+
+
 @click.command()
 @click.option(*("--from", "file"), type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The archive.")
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the archive's own]")
@@ -197,7 +214,12 @@ async def _plans(home: Home) -> list[str] | None:
 @click.option("--rename", "policy", flag_value="rename", help="Of names in use, give new ones to what is imported.")
 @click.option("--merge", "policy", flag_value="merge", help="Of names in use, join those that have them.")
 @click.option("--resolutions", metavar="FILE", help="JSON with decisions about issues of version 1 and 2.")
+@click.option(
+    "--interactive", is_flag=True, help="Ask about each issue, and keep the answers in that file, or next to FILE."
+)
+@click.option("--analyze-only", is_flag=True, help="Show content, issues, and names in use with -c; import nothing.")
 @click.option("--dry-run", is_flag=True, help="Read and check the whole archive, list its issues; import nothing.")
+@_or_analyzed
 @creating
 async def _import(
     api: Api,
@@ -207,21 +229,29 @@ async def _import(
     into: str | None,
     policy: str | None,
     resolutions: str | None,
+    interactive: bool,
+    analyze_only: bool,
     dry_run: bool,
 ) -> ExitCode:
     """Create a constellation from an archive or an agent file of Letta, or let it join one that exists: all or nothing.
 
     Schedules are paused. The same archive again changes nothing. Without --rename or --merge, names in use are refused.
-    Archives of versions 1 and 2 may have issues; without --resolutions only what is safe is done, and the exit code
-    is 3 if an issue is left.
+    Archives of versions 1 and 2 may have issues; without --resolutions or --interactive only what is safe is done, and
+    the exit code is 3 if an issue is left.
     """
     if file is None:
         raise click.UsageError("No archive was named. Use --from FILE.")
     body: dict[str, Any] = {"file": str(file.resolve()), "name": name, "constellation": into}
     body["policy"] = policy or "refuse"
-    if resolutions is not None:
-        given = json_of("--resolutions", resolutions)
-        body["resolutions"] = given["resolutions"] if isinstance(given, dict) and "resolutions" in given else given
+    if interactive:
+        body["resolutions"] = decide(output, file, Path(resolutions or f"{file}.resolutions.json"))
+        if body["resolutions"] is None:
+            return SKIPPED
+    elif resolutions is not None:
+        body["resolutions"] = resolutions_in(resolutions)
+    if analyze_only:
+        body["policy"] = policy or "rename"  # what is in use is listed instead of refused
+        return show_analysis(output, file, await api.call("POST", "constellations", "import", "check", body=body))
     if dry_run:
         found = await api.call("POST", "constellations", "import", "check", body=body)
         output.result(found, f"{file} is sound ({_counts(found)}). Nothing was imported.", *decided(found["report"]))
@@ -407,7 +437,7 @@ def show(_config: Config, output: Output, file: Path) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def verify(_config: Config, output: Output, file: Path) -> None:
     """Read the archive FILE whole, and check every block."""
-    found = asdict(portable.verify(file))
+    found = asdict(portable.verify(file)[0])
     output.result(found, f"{file} is sound (blocks: {found['blocks']}, {_counts(found)}).")
 
 

@@ -199,7 +199,7 @@ def test_rows_are_compared_by_their_keys(tmp_path: Path) -> None:
     (tmp_path / "after").mkdir()
     before, after = made(tmp_path), made(tmp_path / "after")
     fill(before, TWO)
-    changed = ["t2", "b", "Pick figs", "completed", 1, None, NOW, NOW]
+    changed: list[str | int | None] = ["t2", "b", "Pick figs", "completed", 1, None, NOW, NOW]
     fill(after, [Rows(table="tasks", columns=COLUMNS, rows=[changed, task("t3", "b")]), TWO[1]])
     found = [(one.table, one.change, one.id, one.name, [*one.fields]) for one in differences(before, after)]
     assert sorted(found) == [

@@ -11,8 +11,9 @@ import pytest
 from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import InvalidInput
 from pattern_core.testing import ScriptedProvider, says
+from pattern_db import backup
 from pattern_db.tables import timers
-from pattern_server.portable import ImportSpec, export, import_archive, merge_constellations
+from pattern_server.portable import ImportSpec, export, import_archive, merge_constellations, prepared
 from tests.pattern_core.legacy.theirs import Theirs
 from tests.pattern_server.place import Place, config_for, serving
 
@@ -346,3 +347,15 @@ async def test_an_agent_file_of_letta_is_imported(tmp_path: Path) -> None:
         downloaded = await place.admin.get(f"/constellations/home/exports/{Path(made['path']).name}")
         assert downloaded.headers["content-type"] == "application/json"
         assert downloaded.json()["agents"][0]["messages"][1]["content"][0]["text"] == "I like walnuts."
+
+
+async def test_an_archive_is_prepared_without_a_server(tmp_path: Path) -> None:
+    file, now = tmp_path / "ada.af", "2026-02-03T04:05:06.007Z"
+    file.write_text(json.dumps({"name": "ada", "agent_type": "memgpt_agent"}), encoding="utf-8")
+    for into, imports in ((None, 1), ("home", 0)):
+        path = tmp_path / f"{into}.db"
+        asked = ImportSpec(file=file, into=into)
+        manifest, row = await prepared(asked, path, audit_id="import_1", now=now, peer=1)
+        assert (manifest.format, row.id, row.source_format, row.imported_at) == ("letta", "import_1", "letta", now)
+        rows = backup.verify(path).rows
+        assert (rows["agents"], rows["migration_audit"]) == (1, imports)

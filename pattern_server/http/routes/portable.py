@@ -135,7 +135,7 @@ async def check_archive(body: ImportRequest, server: Server, caller: MayAdminist
     archive of version 1 to 3, with its issues. Nothing is imported. Only for administrators.
     """
     asked = body.asked()
-    manifest = await trio.to_thread.run_sync(verify, asked.file)
+    manifest, _ = await trio.to_thread.run_sync(verify, asked.file)
     report = None
     if asked.into is not None or manifest.version != VERSION:
         report = (await portable.import_archive(server.constellations, caller, asked, dry_run=True)).report

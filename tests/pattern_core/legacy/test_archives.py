@@ -101,7 +101,7 @@ def test_case_188_an_agent_with_all_that_is_its_own(tmp_path: Path) -> None:
     archive = agent_archive(tmp_path, fill)
     manifest = glance(archive)
     assert (manifest.version, manifest.kind) == (3, "agent")
-    assert verify(archive).rows == {
+    assert verify(archive)[0].rows == {
         "agents": 1, "memory_blocks": 3, "messages": 20, "archival_entries": 2, "archive_summaries": 2
     }  # fmt: skip
     made = Made(archive)

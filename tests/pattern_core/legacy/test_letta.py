@@ -153,7 +153,7 @@ class Made:
 def test_the_form_with_lists(tmp_path: Path) -> None:
     made = Made(tmp_path, NEW)
     assert (made.manifest.version, made.manifest.kind, made.manifest.name) == (None, "constellation", "desk")
-    assert glance(tmp_path / "made.af") == verify(tmp_path / "made.af") == made.manifest
+    assert glance(tmp_path / "made.af") == verify(tmp_path / "made.af")[0] == made.manifest
     [ada, bob] = made.rows("SELECT * FROM agents ORDER BY name")
     assert ada[1:6] == ("ada", "Knows files.", "openai", "m", "You are Ada.")
     assert (json.loads(ada[6]), json.loads(ada[8])) == (
