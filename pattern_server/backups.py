@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pattern_core.children import ChildFailed, run_command
-from pattern_core.errors import Conflict, NotFound, PatternError
+from pattern_core.errors import Conflict, NotFound, PatternError, Unavailable
 from pattern_core.ids import Clock, now_text
 from pattern_core.timers import sleep_until
 from pattern_db import backup, files
@@ -120,6 +120,14 @@ class Backups:
         began_at, failed = now_text(self._clock), dict[str, str]()
         named = {row.id: row.name for row in await self._accounts.every_constellation()}
         for each, name in ({REGISTRY: "users and tokens"} | named).items():
+            try:
+                if self._config.auto_vacuum and each != REGISTRY and self._files.closed_as(each) is not None:
+                    async with self._supervisor.aside(each, if_idle=True):
+                        await self._files.vacuum(each, if_much_free=True)
+            except Unavailable:  # it has begun to work: in another round
+                pass
+            except DatabaseError as error:
+                failed[f"vacuum of {each}"] = error.message
             try:
                 made = await self.copy(each, name)
                 await trio.to_thread.run_sync(self._prune, each)

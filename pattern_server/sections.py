@@ -338,6 +338,7 @@ class BackupConfig(_Section):
     monthly: Annotated[int, Field(ge=0)] = 6  # the same for months
     # a program with its arguments, run after each copy with the path of that, such as ["rclone", "copyto"]
     command: tuple[str, ...] = ()
+    auto_vacuum: bool = False  # whether files of idle constellations with much free space are made smaller before
 
 
 _TRACED_TO = must(_is_address, "needs an address, such as http://127.0.0.1:4318/v1/traces")

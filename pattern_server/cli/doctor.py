@@ -24,6 +24,7 @@ from pattern_core.ids import SystemClock
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
+from pattern_db import maintenance
 from pattern_db.connection import open_in_memory, opened_at
 from pattern_db.errors import DatabaseError
 from pattern_db.files import free_bytes, holder_of
@@ -225,6 +226,12 @@ def _databases(config: Config) -> Looked:
                 target.migrations.check(opened)
                 if target.kind == "global":
                     yield from (("problem", f"{target.name}: {problem}") for problem in tampered(opened))
+                if free := maintenance.much_free(opened):
+                    which = f" -c {target.name}" if target.kind == "constellation" else ""
+                    yield (
+                        "note",
+                        f"{target.name}: {free / 1024**2:.0f} MiB of the file are free: pattern db vacuum{which}",
+                    )
             sound += 1
         except DatabaseError as error:
             yield "problem", f"{target.name}: {error.message}"

@@ -14,6 +14,7 @@ import trio
 from pattern_core.testing import ScriptedProvider, StoppedClock, says
 from pattern_db import backup
 from pattern_db.columns import unix_ms
+from pattern_db.connection import opened_at
 from pattern_db.errors import BackupInvalid
 from pattern_server.backups import (
     REGISTRY,
@@ -288,3 +289,30 @@ def test_the_newest_copy_of_each_is_used(tmp_path: Path) -> None:
     found = newest_copies(tmp_path)
     assert (found["global"], found["con_1"]) == (tmp_path / "global.db", tmp_path / "con_1" / "2026.db")
     assert found["con_2"] == tmp_path / "b.b.con_2.db"
+
+
+async def test_idle_files_with_much_free_space_are_vacuumed_if_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pattern_db.maintenance.MUCH_FREE_BYTES", 1)
+    async with serving(config_for(tmp_path, embeddings={"provider": "none"}), {}) as place:
+        clock, free, full, busy = StoppedClock(), "free", "full", "busy"
+        path = {name: tmp_path / "data/constellations" / await place.constellation(name) for name in (free, full, busy)}
+        await parked(place, path[free].name)
+        await parked(place, path[full].name)
+        with opened_at(path[free] / "pattern.db") as connection:
+            fill = "INSERT INTO blob VALUES (randomblob(32), 'raw', 90000, randomblob(90000), ?)"
+            connection.executemany(fill, [("2026-01-01T00:00:00.000Z",)] * 30)
+            connection.execute("DELETE FROM blob").fetchall()
+        sizes = {name: (folder / "pattern.db").stat().st_size for name, folder in path.items()}
+        await round_of(backups_of(place, clock), clock)
+        assert (path[free] / "pattern.db").stat().st_size == sizes[free]
+        backups = backups_of(place, clock, auto_vacuum=True)
+        await round_of(backups, clock)
+        assert backups.rounds.failed == {}
+        assert (path[free] / "pattern.db").stat().st_size < sizes[free] / 2
+        assert copies(backups, path[free].name)[0].size < sizes[free] / 2
+        assert [(path[name] / "pattern.db").stat().st_size for name in (full, busy)] == [sizes[full], sizes[busy]]
+        assert place.parts.state.supervisor.state_of(path[busy].name)[0] == "awake"
+        await round_of(backups, clock)  # nothing has changed since
+        assert len(copies(backups, path[free].name)) == 2
