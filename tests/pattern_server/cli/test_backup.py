@@ -88,3 +88,36 @@ def test_without_the_registry_nothing_is_restored(home: Pattern, copies: Path, t
     assert home("restore", "--all", str(copies)).code == 2
     assert home("restore", "--all", str(copies), "--to", str(tmp_path / "new"), "--as", "x").code == 2
     assert home("restore").code == 2
+
+
+def test_copies_of_what_has_changed_are_restored_as_a_chain(home: Pattern, tmp_path: Path) -> None:
+    names = ["sunday.db", "monday.increment", "week/tuesday.increment"]
+    paths = [str(tmp_path / name) for name in names]
+    made: list[dict[str, int]] = []
+    for number, path in enumerate(paths):
+        assert home("task", "add", f"Task {number}", "-c", "home", "-a", "ada").code == 0
+        since = ("--since", paths[number - 1]) if number else ()
+        ran = home("backup", "-c", "home", "-o", path, *since, "--json")
+        assert ran.code == 0, ran.err
+        made.append(ran.json)
+    assert all(one["bytes"] < made[0]["bytes"] / 10 for one in made[1:])
+    assert all(0 < one["pages"] < 30 for one in made[1:])
+    for number, path in enumerate(paths):
+        assert home("backup", "verify", path).code == 0
+        assert home("restore", path, "--dry-run", "--json").json["rows"]["tasks"] == number + 1
+    restored = home("restore", paths[2], "--json")
+    assert (restored.code, restored.json["name"]) == (0, "tuesday"), restored.err
+    assert len(home("task", "list", "-c", "tuesday", "--json").json) == 3
+    assert home("restore", paths[1], "--in-place", "home", "--yes").code == 0
+    assert len(home("task", "list", "-c", "home", "--json").json) == 2
+
+    assert home("constellation", "create", "other").code == 0
+    refused = home("backup", "-c", "other", "-o", str(tmp_path / "other"), "--since", paths[0])
+    assert (refused.code, "another constellation" in refused.err) == (2, True)
+    assert home("backup", "-c", "home", "-o", paths[1], "--since", paths[0], "--overwrite").code == 2
+    assert home("backup", "--all", "-o", str(tmp_path / "all"), "--since", paths[0]).code == 2
+    assert home("backup", "-c", "home", "-o", paths[1], "--since", paths[0]).code == 1
+    (tmp_path / "monday.increment").unlink()
+    lost = home("backup", "verify", paths[2])
+    assert (lost.code, "which is missing" in lost.err) == (1, True)
+    assert [path.name for path in tmp_path.rglob("*") if path.name.startswith(".pattern-since")] == []
