@@ -20,7 +20,16 @@ from pattern_db.backup import Report
 from pattern_db.backup import restore as restore_copy
 from pattern_db.connection import open_immutable
 from pattern_db.errors import DatabaseError
-from pattern_server.backups import REGISTRY, KeptCopy, folder_of, kept_copies, newest_copies, verified
+from pattern_server.backups import (
+    AGE_STARTS,
+    REGISTRY,
+    KeptCopy,
+    folder_of,
+    kept_copies,
+    newest_copies,
+    run_age,
+    verified,
+)
 from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, PlainGroup, connected, creating, local, yes_option
 from pattern_server.cli.db import Target, registered
@@ -29,6 +38,7 @@ from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import Config
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_IDENTITY = click.option("--identity", metavar="FILE", type=_FILE, help="The key that age decrypts the copy with.")
 
 
 class CopyDamaged(PatternError):
@@ -91,18 +101,27 @@ def _write_since(copy: Path, since: Path, before: Path, target: Path) -> int:
 
 
 @asynccontextmanager
-async def whole(file: Path) -> AsyncIterator[Path]:
-    """Yield the path of a copy for the block: the file's own, or that of the whole copy that an increment is of.
+async def whole(file: Path, identity: Path | None = None) -> AsyncIterator[Path]:
+    """Yield the path of a copy for the block: the file's own, or that of the copy that it has encrypted for the key in
+    the file `identity`, or of the whole copy that an increment is of.
 
     Raises:
+        click.UsageError: it is encrypted, and there is no `identity`.
+        Conflict: it cannot be decrypted.
         DatabaseError: a copy that it builds on is missing or damaged.
     """
-    if increments.head_of(file) is None:
-        yield file
-        return
     with tempfile.TemporaryDirectory(prefix="pattern-copy-") as folder:
-        copy = Path(folder) / "whole.db"
-        await trio.to_thread.run_sync(increments.assemble, file, copy)
+        copy, made = file, Path(folder) / "whole.db"
+        with file.open("rb") as start:
+            is_encrypted = start.read(max(map(len, AGE_STARTS))).startswith(AGE_STARTS)
+        if is_encrypted:
+            if identity is None:
+                raise click.UsageError(f"{file} is encrypted. Name the file with your key: --identity FILE.")
+            copy = Path(folder) / "decrypted"
+            await run_age("-d", "-i", str(identity.absolute()), "-o", str(copy), str(file.absolute()))
+        if increments.head_of(copy) is not None:
+            await trio.to_thread.run_sync(increments.assemble, copy, made, file.parent)
+            copy = made
         yield copy
 
 
@@ -212,20 +231,19 @@ async def list_(api: Api, output: Output, constellation: str | None) -> None:
 
 @backup.add("verify", "", runs=local)
 @click.argument("file", required=False, type=_FILE)
-def verify(config: Config, output: Output, file: Path | None) -> ExitCode:
+@_IDENTITY
+def verify(config: Config, output: Output, file: Path | None, identity: Path | None) -> ExitCode:
     """Read the copy FILE whole, or all copies that the server made by itself, each against its manifest."""
     folder = folder_of(config.backup, config.data_dir)
-    there = {folder / one.id / one.file: one for one in kept_copies(folder)}
+    there = {(folder / one.id / one.file).resolve(): one for one in kept_copies(folder)}
     rows: list[Json] = []
     wanted = [file.resolve()] if file is not None else [*there]
     with output.progress("Verifying", len(wanted)) as advance:
         for path in wanted:
             try:
-                report = trio.run(
-                    _verified, path, {one.resolve(): found for one, found in there.items()}.get(path.resolve())
-                )
+                report = trio.run(_verified, path, there.get(path), identity)
                 rows.append({"file": str(path), "state": "ok", "rows": sum(report.rows.values()), "error": None})
-            except DatabaseError as error:
+            except (DatabaseError, PatternError) as error:
                 rows.append({"file": str(path), "state": "damaged", "rows": None, "error": error.message})
                 output.error(error.message)
             advance()
@@ -233,8 +251,8 @@ def verify(config: Config, output: Output, file: Path | None) -> ExitCode:
     return FAILED if any(row["error"] for row in rows) else DONE
 
 
-async def _verified(file: Path, manifest: KeptCopy | None) -> Report:
-    async with whole(file) as copy:
+async def _verified(file: Path, manifest: KeptCopy | None, identity: Path | None) -> Report:
+    async with whole(file, identity) as copy:
         return await trio.to_thread.run_sync(verified, copy, manifest)
 
 
@@ -248,8 +266,8 @@ def _or_all(command: Callable[..., None]) -> Callable[..., None]:
         if folder is None or target is None:
             command(**given)
             return
-        if given["name"] or given["migrate"] or given["in_place"]:
-            raise click.UsageError("--all keeps all names and versions. Leave out --as, --migrate and --in-place.")
+        if any(given[name] for name in ("name", "migrate", "in_place", "identity")):
+            raise click.UsageError("--all keeps all names and versions. Leave out all options but --to and --dry-run.")
         alone = ("config_file", "data_dir", "is_json", "dry_run", "yes")
         local(_restore_all)(folder=folder, target=target, **{name: given[name] for name in alone})
 
@@ -265,6 +283,7 @@ def _or_all(command: Callable[..., None]) -> Callable[..., None]:
               help="Restore a whole data directory, from a folder of copies.")  # fmt: skip
 @click.option("--to", "target", metavar="NEW", type=click.Path(file_okay=False, path_type=Path),
               help="With --all, the new data directory: empty, or not there yet.")  # fmt: skip
+@_IDENTITY
 @click.option("--dry-run", is_flag=True, help="Check the copies and show what is in them; restore nothing.")
 @yes_option
 @_or_all
@@ -276,6 +295,7 @@ async def restore(
     name: str | None,
     migrate: bool,
     in_place: str | None,
+    identity: Path | None,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -287,7 +307,7 @@ async def restore(
     """
     if in_place is not None and (name or migrate):
         raise click.UsageError("--in-place keeps the name and always migrates. Leave out --as and --migrate.")
-    async with whole(file) as copy:
+    async with whole(file, identity) as copy:
         if not dry_run and in_place is None:
             made = await restore_file(api, copy, name or file.name.split(".")[0], migrate=migrate)
             output.result(made, f"Restored {file} as {made['name']} ({made['id']}).")

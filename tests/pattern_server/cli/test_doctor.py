@@ -279,3 +279,9 @@ def test_a_file_with_much_free_space_is_named(home: Pattern, data_dir: Path, mon
     assert "home: 3 MiB of the file are free: pattern db vacuum -c home" in notes
     assert home("db", "vacuum", "-c", "home").code == 0
     assert not [row for row in _rows(home) if "db vacuum" in row["message"]]
+
+
+def test_encryption_without_its_program_is_a_problem(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATTERN_BACKUP__AGE_RECIPIENT", "age1abc")
+    monkeypatch.setenv("PATH", "")
+    assert any("install age" in row["message"] for row in _rows(home) if row["state"] == "problem")
