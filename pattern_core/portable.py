@@ -235,21 +235,6 @@ def read(source: Path, target: Path, *, now: str) -> tuple[Manifest, Old | None]
     return _used(source, store)
 
 
-def glance(source: Path) -> Manifest:
-    """Return what an archive says of itself.
-
-    Raises:
-        ArchiveInvalid: it is damaged, or of a version that is not read.
-    """
-    with source.open("rb") as file:
-        if is_letta(file.read(START_BYTES)):
-            return _of_letta(read_letta(source), source.stat().st_size)
-        file.seek(0)
-        car = CarReader(file)
-        manifest = manifest_of(car)
-        return manifest if manifest.schema_version is not None else _of_old(manifest, read_old(car))
-
-
 def verify(source: Path) -> tuple[Manifest, Old | None]:
     """Read a whole archive, every block against its CID; return what it says of itself, and of version 1 to 3 what it
     holds.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -74,22 +75,29 @@ async def back_up(
         return {**made, "file": str(target), "bytes": target.stat().st_size, "sha256": digest, "pages": pages}
     route = ("backup",) if constellation is None else ("constellations", constellation, "backup")
     made = await api.call("POST", *route)
-    source = Path(made["path"])
-    if await trio.to_thread.run_sync(source.is_file):
-        await trio.to_thread.run_sync(partial(_take, source, target, str(made["sha256"])))
-    else:  # the server's disk is another machine's
-        await _fetch(api, (*route[:-1], "backups", source.name), target, str(made["sha256"]))
+    await collect(api, made, target, *route[:-1], "backups")
     copied = {"file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
     return copied if constellation is None else {"constellation": constellation, **copied}
 
 
-def _take(source: Path, target: Path, sha256: str) -> None:
-    """Move the server's copy to `target`, possibly on another disk; it appears there complete or not at all."""
+async def collect(api: Api, made: Json, target: Path, *below: str) -> None:
+    """Move a file that the server made, with its `path` and `sha256`, to `target`, possibly on another disk; it appears
+    there complete or not at all. One that cannot be read from here is downloaded from `below` by its name, and stays.
+
+    Raises:
+        CopyDamaged: what arrived is not what the server wrote.
+    """
+    source = Path(made["path"])
+    is_here = os.access(source, os.R_OK)
     with files.written(target) as beside:
-        shutil.copyfile(source, beside)
-        if files.sha256_of(beside) != sha256:
-            raise CopyDamaged(f"the copy at {target} differs from {source}, which is kept. Check the disk")
-    source.unlink()
+        if is_here:
+            await trio.to_thread.run_sync(shutil.copyfile, source, beside)
+        else:
+            await api.download(beside, *below, source.name)
+        if await trio.to_thread.run_sync(files.sha256_of, beside) != made["sha256"]:
+            raise CopyDamaged(f"{target} would differ from the server's {source}, which is kept. Check the disk")
+    if is_here:
+        source.unlink()
 
 
 def _write_since(copy: Path, since: Path, before: Path, target: Path) -> int:
@@ -123,13 +131,6 @@ async def whole(file: Path, identity: Path | None = None) -> AsyncIterator[Path]
             await trio.to_thread.run_sync(increments.assemble, copy, made, file.parent)
             copy = made
         yield copy
-
-
-async def _fetch(api: Api, route: tuple[str, ...], target: Path, sha256: str) -> None:
-    with files.written(target) as beside:
-        await api.download(beside, *route)
-        if await trio.to_thread.run_sync(files.sha256_of, beside) != sha256:
-            raise CopyDamaged(f"the copy at {target} differs from the server's, which is kept. Try again")
 
 
 async def restore_file(api: Api, file: Path, name: str, *, migrate: bool = False) -> Json:

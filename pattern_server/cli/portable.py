@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,12 +13,12 @@ import click
 import trio
 
 from pattern_core import portable
-from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import SystemClock, now_text
 from pattern_core.playbooks import read
 from pattern_db import files, program_files
 from pattern_db.portable import Change
+from pattern_server.cli.backup import collect
 from pattern_server.cli.client import Api, Json, ServerFailed
 from pattern_server.cli.command import (
     ExitCode,
@@ -115,16 +113,8 @@ async def export(
         raise click.UsageError(f"No {kind} was named. Use --name NAME.")
     body = {"kind": kind, "name": name, "version": int(version), "format": AGENT_FILE if form == AGENT_FILE else "car"}
     made = await home.call("POST", "export", body=body)
-    path, manifest = Path(made["path"]), made["manifest"]
-    with files.written(target) as beside:
-        with suppress(OSError):  # the server's disk may be another machine's
-            await trio.to_thread.run_sync(partial(shutil.copyfile, path, beside))
-        if not beside.exists():
-            await home.download(beside, "exports", path.name)
-        if await trio.to_thread.run_sync(files.sha256_of, beside) != made["sha256"]:
-            raise ArchiveInvalid(f"the archive at {target} differs from {path}, which is kept; check the disk")
-    with suppress(OSError):
-        path.unlink()
+    manifest = made["manifest"]
+    await collect(home, made, target, "exports")
     output.result({"file": str(target), **manifest}, f"Exported {manifest['name']} to {target} ({_counts(manifest)}).")
     for column, count in manifest["cut"].items():
         what = "References to what is not exported, in" if manifest["version"] == portable.VERSION else "Rows of"
@@ -420,7 +410,7 @@ async def _import_plans(home: Home, plans: Path, agent: str, done: Json) -> None
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def show(_config: Config, output: Output, file: Path) -> None:
     """Show what the archive FILE says of itself."""
-    found = asdict(portable.glance(file))
+    found = asdict(portable.verify(file)[0])
     if output.is_json:
         output.data(found)
         return

@@ -20,7 +20,7 @@ from multiformats import CID, multihash, varint
 
 from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, raw_cid, text_of
 from pattern_core.errors import InvalidInput
-from pattern_core.portable import Kind, Manifest, compare, glance, manifest_of, read, verify, write
+from pattern_core.portable import Kind, Manifest, compare, manifest_of, read, verify, write
 from pattern_db import backup, portable, template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.errors import BackupInvalid, DatabaseError, SchemaTooNew
@@ -148,7 +148,7 @@ def test_everything_arrives_and_leaves_again_the_same(full: Path, tmp_path: Path
     archive, manifest = exported(full, tmp_path)
     assert set(manifest.rows) == set(portable.TRAVELS)
     assert manifest.cut == {}
-    assert glance(archive) == manifest
+    assert verify(archive)[0] == manifest
     new = imported(archive, tmp_path)
     again, _ = exported(new, tmp_path / "again")
     assert again.read_bytes() == archive.read_bytes()
@@ -488,7 +488,7 @@ def test_old_archives_are_compared_with_each_other_alone(full: Path, tmp_path: P
     ]
     letta = tmp_path / "ada.af"
     letta.write_text('{"name": "ada", "agent_type": "memgpt_agent"}')
-    assert glance(letta).version is None and glance(letta).format == "letta"
+    assert verify(letta)[0].version is None and verify(letta)[0].format == "letta"
     assert {one.change for one in compare(first, letta, tmp_path, now=NOW)} == {"added", "removed"}
     with pytest.raises(InvalidInput, match="one kind"):
         list(compare(first, exported(full, tmp_path / "ours")[0], emptied(tmp_path), now=NOW))

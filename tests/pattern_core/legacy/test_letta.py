@@ -16,7 +16,7 @@ from pattern_core.legacy.archive import Old
 from pattern_core.legacy.convert import store
 from pattern_core.legacy.letta import FILE_BYTES_MAX, is_letta, read_letta, root_of
 from pattern_core.legacy.review import review
-from pattern_core.portable import glance, read, verify, write
+from pattern_core.portable import read, verify, write
 from pattern_db import backup
 from pattern_db.connection import fetch_all, open_connection
 from pattern_db.tables import archival
@@ -153,7 +153,7 @@ class Made:
 def test_the_form_with_lists(tmp_path: Path) -> None:
     made = Made(tmp_path, NEW)
     assert (made.manifest.version, made.manifest.kind, made.manifest.name) == (None, "constellation", "desk")
-    assert glance(tmp_path / "made.af") == verify(tmp_path / "made.af")[0] == made.manifest
+    assert verify(tmp_path / "made.af")[0] == made.manifest
     [ada, bob] = made.rows("SELECT * FROM agents ORDER BY name")
     assert ada[1:6] == ("ada", "Knows files.", "openai", "m", "You are Ada.")
     assert (json.loads(ada[6]), json.loads(ada[8])) == (
