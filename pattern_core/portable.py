@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, Cid, Node, pieces, text_of
-from pattern_core.legacy import letta
-from pattern_core.legacy.archive import NEWEST, Old, read_old, version_in
+from pattern_core.errors import InvalidInput
+from pattern_core.legacy.archive import NEWEST, Old, Record, read_old, version_in
 from pattern_core.legacy.letta import is_letta, read_letta, root_of
 from pattern_core.legacy.letta_writer import LettaWriter
 from pattern_core.legacy.writer import OldWriter
 from pattern_db import portable
 from pattern_db.connection import Connection, Value, opened_at
 from pattern_db.migrate import migrations_of
-from pattern_db.portable import Cut, Rows
+from pattern_db.portable import Change, Cut, Difference, Rows
 from pattern_db.tables import imports
 
 Kind = Literal["agent", "group", "constellation"]
+Format = Literal["car", "letta"]
 VERSION = 4
-LETTA = letta.VERSION
 CHUNK_BYTES, CHUNK_ROWS = 900_000, 1_000
 READ_AT_ONCE_BYTES = 8 * 1024 * 1024
 TEXT_BYTES_MAX = 32 * 1024  # of a text within its row
@@ -56,25 +56,27 @@ class Manifest:
     """What an archive says of itself. `rows` are numbers by table, `cut` the references that it lost, by column.
 
     `root` is its CID as text. `exported_at` is the newest time in it, `schema_version` that of the database that its
-    tables are from, `blocks` and `bytes` count all blocks but the manifest.
+    tables are from (None: it has records of other systems), `blocks` and `bytes` count all blocks but the manifest. An
+    agent file of Letta names no `version`.
     """
 
-    version: int
+    format: Format
+    version: int | None
     root: str
     kind: str
     name: str
     exported_at: str
-    schema_version: int
+    schema_version: int | None
     rows: Mapping[str, int]
     blocks: int
     bytes: int
     cut: Mapping[str, int]
 
 
-def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str, version: int = VERSION) -> Manifest:
+def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str, version: int | None = VERSION) -> Manifest:
     """Write the archive of a constellation, or of the agent or group in it with this id or name, to an empty file.
 
-    `copy` is a private copy of the database; it is used up. What version 3, or an agent file of Letta (`LETTA`), has no
+    `copy` is a private copy of the database; it is used up. What version 3, or an agent file of Letta (None), has no
     record for is counted in `cut`.
 
     Raises:
@@ -89,7 +91,7 @@ def write(copy: Path, file: BinaryIO, *, kind: Kind, id_or_name: str, version: i
             own_id, name = portable.find(connection, kind, id_or_name)
             owners = [own_id] if kind == "agent" else portable.owners_of(connection, own_id)
         cut = _numbered(portable.reduce(connection, owners))
-        if version == LETTA:
+        if version is None:
             return _write_letta(connection, file, kind, name)
         if version == NEWEST:
             return _write_old(connection, CarWriter(file, with_blake3=True), kind, name)
@@ -112,7 +114,7 @@ def _write_old(connection: Connection, car: CarWriter, kind: Kind, name: str) ->
     root = {**made, "exported_at": newest, "stats": stats}
     cid = car.node(root)
     car.close(cid)
-    return _manifest(cid, root | {"name": name, "schema": 0, "rows": writer.rows, "cut": writer.left_out})
+    return _manifest(cid, root | {"name": name, "rows": writer.rows, "cut": writer.left_out})
 
 
 def _write(connection: Connection, car: CarWriter, kind: Kind, name: str, cut: Mapping[str, int]) -> Manifest:
@@ -190,19 +192,20 @@ def manifest_of(car: CarReader) -> Manifest:
     if version <= NEWEST:
         stats = {"total_blocks": len(car), "total_bytes": 0}
         about = {"name": "", "export_type": "Agent", "exported_at": NO_TIME, "stats": stats} | root
-        root = {**about, "version": version, "schema": 0, "rows": {}, "cut": {}}
+        root = {**about, "version": version, "rows": {}, "cut": {}}
     return _manifest(car.root, root)
 
 
 def _manifest(cid: Cid, root: Mapping[str, Any]) -> Manifest:
     try:
         return Manifest(
+            format="car",
             version=root["version"],
             root=text_of(cid),
             kind=str(root["export_type"]).lower(),
             name=str(root["name"]),
             exported_at=str(root["exported_at"]),
-            schema_version=int(root["schema"]),
+            schema_version=int(root["schema"]) if root["version"] > NEWEST else None,
             rows={str(table): int(count) for table, count in root["rows"].items()},
             blocks=int(root["stats"]["total_blocks"]),
             bytes=int(root["stats"]["total_bytes"]),
@@ -216,7 +219,7 @@ def read(source: Path, target: Path, *, now: str) -> tuple[Manifest, Old | None]
     """Make the database of a constellation at `target` of an archive, at the schema of that.
 
     Its documents are not opened: that is for `damaged_blocks`, in a process of its own. Of version 1 to 3 nothing is
-    made; what it holds is returned. An agent file of Letta is treated as such an archive, of version 0.
+    made; what it holds is returned. An agent file of Letta is treated as such an archive.
 
     Raises:
         ArchiveInvalid: the archive is damaged, incomplete or too large for what it holds.
@@ -226,29 +229,15 @@ def read(source: Path, target: Path, *, now: str) -> tuple[Manifest, Old | None]
     """
 
     def store(manifest: Manifest, rows: Iterable[Rows]) -> Mapping[str, int]:
-        portable.create(target, migrations_of("constellation"), manifest.schema_version, now=now)
+        portable.create(target, migrations_of("constellation"), manifest.schema_version or 0, now=now)
         return portable.fill(target, rows)
 
     return _used(source, store)
 
 
-def glance(source: Path) -> Manifest:
-    """Return what an archive says of itself.
-
-    Raises:
-        ArchiveInvalid: it is damaged, or of a version that is not read.
-    """
-    with source.open("rb") as file:
-        if is_letta(file.read(START_BYTES)):
-            return _of_letta(read_letta(source), source.stat().st_size)
-        file.seek(0)
-        car = CarReader(file)
-        manifest = manifest_of(car)
-        return manifest if manifest.version > NEWEST else _of_old(manifest, read_old(car))
-
-
-def verify(source: Path) -> Manifest:
-    """Read a whole archive, every block against its CID; return what it says of itself.
+def verify(source: Path) -> tuple[Manifest, Old | None]:
+    """Read a whole archive, every block against its CID; return what it says of itself, and of version 1 to 3 what it
+    holds.
 
     Raises:
         ArchiveInvalid: as `read`.
@@ -260,7 +249,55 @@ def verify(source: Path) -> Manifest:
             counts[some.table] += sum(1 for _ in some.rows)
         return counts
 
-    return _used(source, count)[0]
+    return _used(source, count)
+
+
+def compare(before: Path, after: Path, folder: Path, *, now: str) -> Iterator[Difference]:
+    """Yield how the content of an archive differs from that of an earlier one, by table; at the newest schema if theirs
+    are not the same. Needs an empty `folder` to work in.
+
+    Raises:
+        InvalidInput: one has the tables of this program, and the other one has not, so that no ids are the same.
+        As `read`.
+    """
+    paths = [folder / "before.db", folder / "after.db"]
+    (first, old), (second, new) = [
+        read(source, path, now=now) for source, path in zip((before, after), paths, strict=True)
+    ]
+    if old is not None and new is not None:
+        yield from _compared(old, new)
+        return
+    if old is not None or new is not None:
+        raise InvalidInput(
+            f"only archives of one kind can be compared, and one of {before} and {after} is of another system"
+        )
+    if first.schema_version != second.schema_version:
+        for path in paths:
+            migrations_of("constellation").migrate(path, backup_to=None, now=now)
+    yield from portable.differences(*paths)
+
+
+def _compared(old: Old, new: Old) -> Iterator[Difference]:
+    there = new.tables()
+    for table, records in old.tables().items():
+        was, now = [{_key(record): record for record in some} for some in (records, there[table])]
+        for key in {**was, **now}:
+            before, after = was.get(key, {}), now.get(key, {})
+            fields = [field for field in {**before, **after} if before.get(field) != after.get(field)]
+            fields = [field for field in fields if "snapshot" not in field]  # the pieces of a document
+            if table == "memory_blocks" and old.documents.get(key) != new.documents.get(key):
+                fields.append("document")
+            if fields:
+                change: Change = "added" if key not in was else "removed" if key not in now else "changed"
+                named = {**before, **after}
+                name = next((str(named[column]) for column in portable.NAMES if named.get(column)), None)
+                yield Difference(
+                    table=table, change=change, id=key, name=name, fields=fields if change == "changed" else ()
+                )
+
+
+def _key(record: Record) -> str:
+    return str(record["id"]) if "id" in record else f"{record['block_id']} {record['agent_id']}"
 
 
 def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, int]]) -> tuple[Manifest, Old | None]:
@@ -274,7 +311,7 @@ def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, i
         file.seek(0)
         car = CarReader(file)
         manifest = manifest_of(car)
-        if manifest.version <= NEWEST:
+        if manifest.schema_version is None:
             old = read_old(car)
             return _of_old(manifest, old), old
         if use(manifest, _tables(car, _Cells(car, source.stat().st_size))) != manifest.rows:
@@ -291,7 +328,7 @@ def _letta(
 ) -> Manifest:
     there = {table: count for table, count in rows.items() if count}
     about: dict[str, Any] = {"root": root, "kind": kind, "name": name, "exported_at": newest, "cut": dict(left_out)}
-    return Manifest(version=LETTA, schema_version=0, rows=there, blocks=0, bytes=size, **about)
+    return Manifest(format="letta", version=None, schema_version=None, rows=there, blocks=0, bytes=size, **about)
 
 
 def _of_old(manifest: Manifest, old: Old) -> Manifest:

@@ -49,10 +49,9 @@ def hot_backup(connection: Connection, target: Path) -> Report:
     """
     if target.exists():
         raise RowConflict(f"{target} already exists; choose another name")
-    with translated(), files.temporary(target) as path:
+    with translated(), files.written(target) as path:
         _copy(connection, path)
         verify(path)
-        files.replace(path, target)
     return verify(target)
 
 
@@ -91,7 +90,7 @@ def restore(file: Path, target: Path) -> Report:
         StorageFailed: the disk is full or failed.
     """
     verify(file)
-    with translated(), files.temporary(target) as path:
+    with translated(), files.written(target) as path:
         source = open_immutable(file)
         try:
             _copy(source, path)
@@ -99,7 +98,6 @@ def restore(file: Path, target: Path) -> Report:
             source.close()
         verify(path)
         _set_aside(target)
-        files.replace(path, target)
     return verify(target)
 
 

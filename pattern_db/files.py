@@ -218,6 +218,18 @@ def temporary(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def written(target: Path) -> Iterator[Path]:
+    """Yield a name next to `target` to write to; without an error, the file is `target` then, as after `replace`.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    with temporary(target) as path:
+        yield path
+        replace(path, target)
+
+
+@contextmanager
 def emptied(folder: Path) -> Iterator[Path]:
     """Yield a folder that is empty before, even if the process was killed in it, and deleted afterwards. The caller
     makes sure that no other process uses it.

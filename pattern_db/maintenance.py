@@ -15,6 +15,7 @@ from pattern_db.journal import turns, usage
 from pattern_db.migrate import Migrations
 from pattern_db.tables import embedding_indexes
 
+MUCH_FREE_BYTES, MUCH_FREE_SHARE = 16 * 1024 * 1024, 0.25  # unused in a file, in bytes and as a share: both
 _IS_STALE = "turn NOT IN (SELECT key FROM turn WHERE status = 'running')"
 _ENDS = ", ".join(f"'turn.{status}'" for status in TurnStatus if status not in turns.OPEN)
 # What no moment of the journal may hold. Retention deletes events in their order, so the end of a turn last.
@@ -124,6 +125,12 @@ def vacuum(connection: Connection) -> int:
     for sql in ("PRAGMA optimize", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
         connection.execute(sql).fetchall()
     return before - _size(connection)
+
+
+def much_free(connection: Connection) -> int:
+    """Return the unused bytes of the file if they are worth a `vacuum`, else 0."""
+    free = int(connection.pragma("page_size") * connection.pragma("freelist_count"))
+    return free if free >= max(MUCH_FREE_BYTES, _size(connection) * MUCH_FREE_SHARE) else 0
 
 
 def _size(connection: Connection) -> int:

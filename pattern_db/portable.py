@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apsw
 
@@ -41,6 +41,8 @@ _WORKSPACES = " UNION ALL ".join(
     }.items()
 )
 _TIMES = ("created_at", "updated_at", "timestamp")  # columns with times that are never in the future
+Change = Literal["added", "removed", "changed"]
+NAMES = ("name", "label", "title")  # columns by which people know a row
 _WHOLE = ""  # only with the whole constellation
 
 TRAVELS: Mapping[str, str] = {
@@ -138,6 +140,19 @@ class Cut:
     is_lost: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A row of one table that was added, removed or changed, and of a changed one which `fields`. Its `id` is its
+    primary key, the parts with spaces between them; `name` is None if such rows have none.
+    """
+
+    table: str
+    change: Change
+    id: str
+    name: str | None
+    fields: Sequence[str]
+
+
 # Out of one file
 
 
@@ -230,6 +245,40 @@ def _columns(connection: Connection, table: str) -> list[str]:
 def _has_rowid(connection: Connection, table: str) -> bool:
     listed = fetch_all(connection, "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (table,))
     return not listed[0][0]
+
+
+def differences(before: Path, after: Path) -> Iterator[Difference]:
+    """Yield how the travelling rows of a file differ from those of an earlier one at the same schema, table by table.
+
+    Raises:
+        DatabaseError: a file cannot be read.
+    """
+    with opened_at(before, readonly=True) as connection:
+        connection.execute("ATTACH ? AS later", (str(after),)).fetchall()
+        for table in sorted(TRAVELS.keys() & set(backup.ordinary_tables(connection))):
+            columns = _columns(connection, table)
+            keys = [key for (key,) in fetch_all(connection, _KEYS, (table,)) if key in columns] or ["id"]
+            values = [column for column in columns if column not in keys]
+            name = next((column for column in NAMES if column in columns), "")
+            shown = [f"coalesce(was.{column}, now.{column})" for column in (*keys, *filter(None, [name]))]
+            changed = [f'was."{column}" IS NOT now."{column}"' for column in values]
+            same = " AND ".join(f'was."{key}" IS now."{key}"' for key in keys)
+            rows = connection.execute(
+                f"SELECT was.{keys[0]} IS NULL, now.{keys[0]} IS NULL, {', '.join([*shown, *changed])}"
+                f" FROM main.{table} AS was FULL JOIN later.{table} AS now ON {same}"
+                f" WHERE was.{keys[0]} IS NULL OR now.{keys[0]} IS NULL OR {' OR '.join(changed) or 'false'}"
+            )
+            for is_added, is_removed, *cells in rows:
+                own = [cell.hex() if isinstance(cell, bytes) else str(cell) for cell in cells[: len(shown)]]
+                flags = zip(values, cells[len(shown) :], strict=True)
+                is_changed = not (is_added or is_removed)
+                yield Difference(
+                    table=table,
+                    change="added" if is_added else "removed" if is_removed else "changed",
+                    id=" ".join(own[: len(keys)]),
+                    name=own[-1] if name else None,
+                    fields=[column for column, is_other in flags if is_other and is_changed],
+                )
 
 
 # Into another one

@@ -33,11 +33,10 @@ def create(path: Path, migrations: Migrations, *, now: str) -> None:
     """
     content = bytearray(_copy(migrations, now))
     content[_VERSIONS] = _WAL
-    with translated(), files.temporary(path) as new:
+    with translated(), files.written(path) as new:
         if path.exists():
             raise RowConflict(f"{path} already exists")
         new.write_bytes(content)
-        files.replace(new, path)
 
 
 def in_memory(migrations: Migrations, *, now: str) -> Connection:

@@ -1,7 +1,8 @@
 """Scheduled backups: verified copies of every constellation and of the registry, made while they work, kept by age.
 
 `<folder>/<id>/<time>.db` is a copy, `<time>.json` next to it its manifest; a copy counts if both are there. What has
-not changed is not copied again. One copy of each round is restored on trial, and its documents are opened.
+not changed is not copied again. One copy of each round is restored on trial, and its documents are opened. With a
+recipient, `<time>.db.age` is the same copy, encrypted by the program age.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from pattern_core.children import ChildFailed, run_command
-from pattern_core.errors import Conflict, NotFound, PatternError
+from pattern_core.errors import Conflict, NotFound, PatternError, Unavailable
 from pattern_core.ids import Clock, now_text
 from pattern_core.timers import sleep_until
 from pattern_db import backup, files
@@ -43,6 +44,8 @@ FIRST_S = 60.0  # after the start of a server, so that a copy does not delay it
 RETRY_S = 3600.0  # at most, after a round in which something failed
 COMMAND_TIMEOUT_S = 3600.0
 STATE_NAME = "rounds.json"
+AGE, AGE_SUFFIX = "age", ".age"
+AGE_STARTS = (b"age-encryption.org/", b"-----BEGIN AGE")  # of encrypted files
 _MAKING = ".making"  # folder of a copy that is not finished
 _DRILL = ".drill"
 _log = logging.getLogger("pattern.backups")
@@ -121,8 +124,18 @@ class Backups:
         named = {row.id: row.name for row in await self._accounts.every_constellation()}
         for each, name in ({REGISTRY: "users and tokens"} | named).items():
             try:
+                if self._config.auto_vacuum and each != REGISTRY and self._files.closed_as(each) is not None:
+                    async with self._supervisor.aside(each, if_idle=True):
+                        await self._files.vacuum(each, if_much_free=True)
+            except Unavailable:  # it has begun to work: in another round
+                pass
+            except DatabaseError as error:
+                failed[f"vacuum of {each}"] = error.message
+            try:
                 made = await self.copy(each, name)
                 await trio.to_thread.run_sync(self._prune, each)
+                if self._config.age_recipient:
+                    await self._encrypt(each)
                 if made is not None and self._config.command:
                     await self._command(made)
             except (PatternError, DatabaseError, OSError) as error:
@@ -193,7 +206,7 @@ class Backups:
         wanted = to_keep([one.created_at for one in there], self._config)
         for one in there:
             if one.created_at not in wanted:
-                for suffix in (".json", ".db"):
+                for suffix in (".json", ".db", f".db{AGE_SUFFIX}"):
                     (self.folder / each / one.file).with_suffix(suffix).unlink(missing_ok=True)
 
     async def _command(self, made: KeptCopy) -> None:
@@ -202,11 +215,28 @@ class Backups:
         Raises:
             Conflict: it failed or ran too long.
         """
-        words = [*self._config.command, str((self.folder / made.id / made.file).absolute())]
+        suffix = AGE_SUFFIX if self._config.age_recipient else ""
+        words = [*self._config.command, f"{(self.folder / made.id / made.file).absolute()}{suffix}"]
         try:
             await run_command(words, COMMAND_TIMEOUT_S)
         except ChildFailed as error:
             raise Conflict(f"the command after a copy {error.reason}") from error
+
+    async def _encrypt(self, each: str) -> None:
+        """Encrypt the newest copy into a file next to it, unless that is there.
+
+        Raises:
+            Conflict: age is not installed, or failed.
+            StorageFailed: the disk is full or failed.
+        """
+        newest = next(iter(await trio.to_thread.run_sync(kept, self.folder / each)), None)
+        if newest is None:
+            return
+        source = (self.folder / each / newest.file).absolute()
+        target = source.with_name(f"{source.name}{AGE_SUFFIX}")
+        if not target.exists():
+            with translated(), files.written(target) as new:
+                await run_age("-r", self._config.age_recipient, "-o", str(new), str(source))
 
     def _next_drill(self, ids: Collection[str]) -> str:
         later = sorted(each for each in ids if each > self.rounds.drilled_id)
@@ -273,6 +303,18 @@ class Backups:
     def warnings(self) -> Iterator[str]:
         """Yield what is wrong with the copies."""
         yield from complaints(self._config, self.rounds, self._clock.now_ms())
+
+
+async def run_age(*arguments: str) -> None:
+    """Run the program age, which must be installed.
+
+    Raises:
+        Conflict: it is not, or failed.
+    """
+    try:
+        await run_command([AGE, *arguments], COMMAND_TIMEOUT_S)
+    except ChildFailed as error:
+        raise Conflict(f"{AGE} {error.reason}; it must be installed, and the key must be right") from error
 
 
 def complaints(config: BackupConfig, rounds: Rounds, now_ms: int) -> Iterator[str]:
@@ -366,9 +408,8 @@ def _publish(folder: Path, copy: KeptCopy, made: Path | None) -> None:
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:
-    with files.temporary(path) as new:
+    with files.written(path) as new:
         new.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        files.replace(new, path)
 
 
 def _restored(file: Path, folder: Path, each: str, now: str) -> None:

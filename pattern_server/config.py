@@ -418,11 +418,10 @@ def write_private(path: Path, text: str) -> None:
     """
     with translated():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with translated(), durable.temporary(path) as new:
+    with translated(), durable.written(path) as new:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        durable.replace(new, path)
 
 
 def known_variables() -> set[str]:

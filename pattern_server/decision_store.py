@@ -26,7 +26,7 @@ from pattern_core.decisions import sanitized
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.ids import Clock, Randomness, now_text
 from pattern_db.columns import to_json
-from pattern_db.files import replace, temporary
+from pattern_db.files import written
 
 LOCK_STALE_MS = 30_000
 RETRY_MS, MORE_MS = 25, 50  # between two tries to get the lock; more by chance
@@ -258,11 +258,10 @@ class DecisionStore:
         self._write(self.file, b"".join([*whole, *(line for line, _record in lines[-1:])]))
 
     def _write(self, path: Path, content: bytes) -> None:
-        with temporary(path) as beside:
+        with written(path) as beside:
             beside.write_bytes(content)
             shutil.copymode(path, beside)
             self._check_owner()
-            replace(beside, path)
 
     def _check_owner(self) -> None:
         # With two names in it, one of us was stopped after it had made the directory, and continued in another one's.

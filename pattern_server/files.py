@@ -181,14 +181,14 @@ class ConstellationFiles:
         marks = (f"{self.folder(constellation_id)}/{name}" for name in (UNFINISHED_NAME, f"{DATABASE_NAME}-wal"))
         return any(map(exists, marks))  # every start asks for each constellation: as paths, 10,000 take 0.1 s more
 
-    async def vacuum(self, constellation_id: str) -> int:
-        """Vacuum the database; return the number of freed bytes. It must not be open.
+    async def vacuum(self, constellation_id: str, *, if_much_free: bool = False) -> int:
+        """Vacuum the database, unless little of it is free; return the number of freed bytes. It must not be open.
 
         Raises:
             OwnedElsewhere: another process uses it.
             DatabaseError: it is damaged, outdated, or the disk is too small for the copy.
         """
-        return await trio.to_thread.run_sync(_vacuum, self.folder(constellation_id))
+        return await trio.to_thread.run_sync(_vacuum, self.folder(constellation_id), if_much_free)
 
     async def remove(self, constellation_id: str) -> None:
         """Delete the folder with everything in it. The caller must prevent the constellation from being opened. It may
@@ -241,10 +241,10 @@ def pause(connection: Connection) -> None:
     calendars.pause_reminders(connection)
 
 
-def _vacuum(folder: Path) -> int:
+def _vacuum(folder: Path, if_much_free: bool) -> int:
     with DataDirLock.acquire(folder), opened_at(folder / DATABASE_NAME) as connection:
         migrations_of("constellation").check(connection)
-        return maintenance.vacuum(connection)
+        return 0 if if_much_free and not maintenance.much_free(connection) else maintenance.vacuum(connection)
 
 
 def _remove(folder: Path) -> None:

@@ -32,7 +32,7 @@ from pattern_server.accounts import Constellation, Principal
 from pattern_server.constellations import Constellations, Copy
 from pattern_server.files import DATABASE_NAME, pause
 
-SUFFIXES = {portable.LETTA: ".af"}  # of files of another format
+SUFFIXES: Mapping[int | None, str] = {None: ".af"}  # of files of another format, by version
 SUFFIX = ".car"
 EXPORTS = "exports"  # folder of a constellation
 
@@ -43,7 +43,7 @@ async def export(
     id_or_name: str,
     kind: Kind,
     name: str | None,
-    version: int = portable.VERSION,
+    version: int | None = portable.VERSION,
 ) -> tuple[Copy, Manifest]:
     """Write an archive of a constellation, or of an agent or group in it, into its folder `exports`.
 
@@ -58,15 +58,14 @@ async def export(
     ending = constellations.files.new_id().removeprefix("con")
     target = constellations.files.folder(found.id) / EXPORTS / f"{kind}{ending}{SUFFIXES.get(version, SUFFIX)}"
     async with constellations.use(caller, found.id) as constellation:
-        with translated(), files.temporary(target.with_suffix(".db")) as copy, files.temporary(target) as new:
+        with translated(), files.temporary(target.with_suffix(".db")) as copy, files.written(target) as new:
             await constellation.database.read_aside(backup.hot_backup, copy)
             made = await trio.to_thread.run_sync(partial(_export, copy, new, kind, name or found.name, version))
-            files.replace(new, target)
     digest = await trio.to_thread.run_sync(files.sha256_of, target)
     return Copy(path=target.absolute(), size=target.stat().st_size, sha256=digest), made
 
 
-def _export(copy: Path, new: Path, kind: Kind, id_or_name: str, version: int) -> Manifest:
+def _export(copy: Path, new: Path, kind: Kind, id_or_name: str, version: int | None) -> Manifest:
     with opened_at(copy) as connection, connection:
         pause(connection)  # what an archive says is the same before and after it was imported
     with new.open("xb") as file:
@@ -133,23 +132,8 @@ async def import_archive(
     with translated(), tempfile.TemporaryDirectory(prefix=".import-", dir=constellations.files.data_dir) as folder:
         path = Path(folder) / DATABASE_NAME
         now, audit_id = now_text(constellations.clock), constellations.files.new_id("import")
-        read = partial(portable.read, asked.file, path, now=now)
-        manifest, old = await trio.to_thread.run_sync(read)
-        if old is not None and (unopened := await first_unopened(old.documents)) is not None:
-            raise ArchiveInvalid(f"the document of the memory block {unopened[0]} cannot be opened: {unopened[1]}")
         peer = new_peer(constellations.runtime.randomness)
-        made = await trio.to_thread.run_sync(partial(_complete, asked, path, old, now, peer))
-        row = _record(audit_id, asked, manifest if old is None else replace(manifest, rows=old.counts()), made, now)
-        with DatabaseThreads(writers=1, readers=1) as threads:
-            async with await Database.open(path, threads) as database:
-                damaged = await damaged_blocks(database, with_past=True)
-                if asked.into is None:
-                    await database.write(portable.record_import, row)
-        if damaged:
-            raise ArchiveInvalid(
-                f"memory blocks of the archive that cannot be opened: {len(damaged)}; the first is"
-                f" {damaged[0].block.label!r}: {damaged[0].reason}"
-            )
+        manifest, row = await prepared(asked, path, audit_id=audit_id, now=now, peer=peer)
         if asked.into is not None:
             async with constellations.aside(caller, asked.into) as (found, target):
                 runtime = constellations.runtime
@@ -162,6 +146,33 @@ async def import_archive(
         return ImportResult(
             constellation=await constellations.restore(caller, path, asked.name or manifest.name), report=row
         )
+
+
+async def prepared(
+    asked: ImportSpec, path: Path, *, audit_id: str, now: str, peer: int
+) -> tuple[Manifest, ArchiveImport]:
+    """Make the checked database of an archive at `path`, ready to become a constellation; return what the archive says
+    of itself, and the row of its import, which the database has, too, unless it is to join another one.
+
+    Raises:
+        As `import_archive`.
+    """
+    manifest, old = await trio.to_thread.run_sync(partial(portable.read, asked.file, path, now=now))
+    if old is not None and (unopened := await first_unopened(old.documents)) is not None:
+        raise ArchiveInvalid(f"the document of the memory block {unopened[0]} cannot be opened: {unopened[1]}")
+    made = await trio.to_thread.run_sync(partial(_complete, asked, path, old, now, peer))
+    row = _record(audit_id, asked, manifest if old is None else replace(manifest, rows=old.counts()), made, now)
+    with DatabaseThreads(writers=1, readers=1) as threads:
+        async with await Database.open(path, threads) as database:
+            damaged = await damaged_blocks(database, with_past=True)
+            if asked.into is None:
+                await database.write(portable.record_import, row)
+    if damaged:
+        raise ArchiveInvalid(
+            f"memory blocks of the archive that cannot be opened: {len(damaged)}; the first is"
+            f" {damaged[0].block.label!r}: {damaged[0].reason}"
+        )
+    return manifest, row
 
 
 async def merge_constellations(
@@ -245,12 +256,12 @@ def _joined(block: JoinedBlock, block_id: str) -> Mapping[str, str]:
 
 def _record(audit_id: str, asked: ImportSpec, manifest: Manifest, made: Review, now: str) -> ArchiveImport:
     rows = {"added": dict(manifest.rows), "present": {}, "owners": []}
-    log = {"root": manifest.root, **rows, "decisions": [*made.decisions]}
+    log = {"format": manifest.format, "root": manifest.root, **rows, "decisions": [*made.decisions]}
     return ArchiveImport(
         id=audit_id,
         imported_at=now,
         source_file=asked.called or asked.file.name,
-        source_version=manifest.version,
+        source_version=manifest.version or 0,
         issues_found=made.found,
         issues_resolved=made.resolved,
         audit_log=log,

@@ -36,6 +36,10 @@ def _is_address(text: str) -> bool:
     return text.startswith(("http://", "https://"))
 
 
+def _is_recipient(text: str) -> bool:
+    return text.startswith(("age1", "ssh-"))
+
+
 def _check_origin(origin: str) -> str:
     place = urlsplit(origin)
     if origin != "*" and (not place.netloc or origin.lower() != f"{place.scheme}://{place.netloc}".lower()):
@@ -333,6 +337,9 @@ class BackupConfig(_Section):
     monthly: Annotated[int, Field(ge=0)] = 6  # the same for months
     # a program with its arguments, run after each copy with the path of that, such as ["rclone", "copyto"]
     command: tuple[str, ...] = ()
+    # whom each copy is encrypted to, in a file next to it, which `command` gets instead: age1…, or a key of SSH
+    age_recipient: Annotated[str, must(_is_recipient, "needs a public key, such as age1…")] = ""
+    auto_vacuum: bool = False  # whether files of idle constellations with much free space are made smaller before
 
 
 _TRACED_TO = must(_is_address, "needs an address, such as http://127.0.0.1:4318/v1/traces")

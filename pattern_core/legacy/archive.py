@@ -23,10 +23,11 @@ _KINDS = {"core": "core", "working": "working", "archival": "archival", "recall"
 class Old:
     """What such an archive holds: records with the fields of version 3. The text of a block is its `content_preview`;
     `documents` are the snapshots of version 3, by block. `root` is the CID of the root as text. Agent files of
-    Letta have `folders`, too, each with its `files` and `agents`, and `decisions` about what was left out in reading.
+    Letta have no `version`, and `folders`, too, each with its `files` and `agents`, and `decisions` about what was left
+    out in reading.
     """
 
-    version: int
+    version: int | None
     root: str
     kind: str
     name: str = ""
@@ -42,9 +43,9 @@ class Old:
     folders: list[Record] = field(default_factory=list)
     decisions: list[Mapping[str, str]] = field(default_factory=list)
 
-    def counts(self) -> dict[str, int]:
-        """Return how many records there are, by the tables that they are for."""
-        counted = {
+    def tables(self) -> dict[str, list[Record]]:
+        """Return the records, by the tables that they are for."""
+        return {
             "agents": self.agents,
             "agent_groups": self.groups,
             "memory_blocks": self.blocks,
@@ -54,7 +55,10 @@ class Old:
             "archive_summaries": self.summaries,
             "folders": self.folders,
         }
-        return {table: len(records) for table, records in counted.items() if records}
+
+    def counts(self) -> dict[str, int]:
+        """Return how many records there are, by the tables that they are for."""
+        return {table: len(records) for table, records in self.tables().items() if records}
 
 
 def version_in(root: Node) -> int | None:

@@ -23,7 +23,6 @@ from pattern_core.tools.builtin import BUILTIN
 from pattern_db.columns import JSON_DEPTH_MAX, canonical
 from pattern_db.enums import CONSTELLATION_OWNER
 
-VERSION = 0  # of its manifest here: such files name none
 FILE_BYTES_MAX = 64 * 1024 * 1024
 NAMES_SHOWN_MAX = 50
 NO_ID = "unknown"  # of a call without one
@@ -78,7 +77,7 @@ def read_letta(source: Path) -> Old:
         whole = _clean(json.loads(data.decode("utf-8-sig"), parse_constant=lambda _name: None))
     except (ValueError, RecursionError) as error:
         raise ArchiveInvalid(f"the agent file is not JSON that can be read: {error}") from error
-    old = Old(version=VERSION, root=root_of(data), kind="constellation", exported_at=_text(whole.get("created_at")))
+    old = Old(version=None, root=root_of(data), kind="constellation", exported_at=_text(whole.get("created_at")))
     if isinstance(whole.get("agents"), list | dict):
         _Reader(old, whole).read()
     elif "agent_type" in whole or "core_memory" in whole or "system" in whole:

@@ -27,8 +27,8 @@ SHARED_LABELS = ("persona", "human")  # every agent has them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issue:
-    """One issue: what it is about (`affected` are ids), why, and the sensible actions. `safe` is done without a
-    resolution; None: nothing is.
+    """One issue: what it is about (`affected` are ids), why, and the sensible actions, the suggested one first. `safe`
+    is done without a resolution; None: nothing is. `agent` is the name of the one that the evidence speaks for.
     """
 
     id: str
@@ -38,6 +38,7 @@ class Issue:
     affected: tuple[str, ...]
     actions: tuple[Action, ...]
     safe: Action | None
+    agent: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +70,10 @@ def review(old: Old, resolutions: Sequence[Resolution], now: str) -> Review:
     Raises:
         InvalidInput: a resolution is of no issue, or lacks what its action needs. Nothing was changed.
     """
-    issues = [] if old.version not in (1, 2) else list(_issues(old, now))
+    issues = issues_of(old, now)
     chosen = {one.issue_id: one for one in resolutions}
     if unknown := sorted(chosen.keys() - {issue.id for issue in issues}):
-        raise InvalidInput(f"the archive has no issue {unknown[0]!r}; `pattern import --dry-run` lists its issues")
+        raise InvalidInput(f"the archive has no issue {unknown[0]!r}; `pattern import --analyze-only` lists its issues")
     decisions: list[Mapping[str, Any]] = []
     for issue in issues:
         resolution = chosen.get(issue.id)
@@ -89,8 +90,14 @@ def review(old: Old, resolutions: Sequence[Resolution], now: str) -> Review:
     return Review(found=len(issues), resolved=resolved, decisions=decisions)
 
 
+def issues_of(old: Old, now: str) -> list[Issue]:
+    """Return what has to be decided about an archive; nothing of versions in which memories belong to agents."""
+    return list(_issues(old, now)) if old.version in (1, 2) else []
+
+
 def _issues(old: Old, now: str) -> Iterator[Issue]:
     names = {agent["id"]: str(agent["name"]) for agent in old.agents}
+    only = next(iter(names.values())) if len(names) == 1 else None
     yield from _duplicates(old, names)
     for block in old.blocks:
         if block["label"] == "persona":
@@ -101,7 +108,7 @@ def _issues(old: Old, now: str) -> Iterator[Issue]:
             evidence = (
                 f"the memory {record['label']!r} is of {record['agent_id']!r}, which is not in the archive: {text}"
             )
-            yield _issue("OrphanedMemory", "warning", evidence, [record["id"]], ("assign_to", "delete"))
+            yield _issue("OrphanedMemory", "warning", evidence, [record["id"]], ("assign_to", "delete"), agent=only)
         if not isinstance(text, str) or "\0" in text or "\ufffd" in text:
             evidence = f"the text of the memory {record['label']!r} is damaged: {text}"
             yield _issue("CorruptContent", "warning", evidence, [record["id"]], ("manual_edit", "delete", "skip"))
@@ -111,7 +118,7 @@ def _issues(old: Old, now: str) -> Iterator[Issue]:
             orphans.setdefault(message["agent_id"], []).append(message["id"])
     for agent, ids in orphans.items():
         evidence = f"{len(ids)} messages are of {agent!r}, which is not in the archive"
-        yield _issue("OrphanedMessage", "warning", evidence, ids, ("assign_to", "delete"))
+        yield _issue("OrphanedMessage", "warning", evidence, ids, ("assign_to", "delete"), agent=only)
     for what, records in (
         ("agents", old.agents),
         ("memories", [*old.blocks, *old.entries]),
@@ -146,9 +153,9 @@ def _personas(block: Record, names: Mapping[str, str]) -> Iterator[Issue]:
         actions: tuple[Action, ...] = ("assign_to", "delete", "manual_edit", "skip")
         evidence = f"the persona of {own} names {', '.join(others)}: {text}"
         if not _mentions(text, own):
-            yield _issue("CrossContamination", "critical", evidence, [block["id"]], actions)
+            yield _issue("CrossContamination", "critical", evidence, [block["id"]], actions, agent=others[0])
         elif "I am" in text:
-            yield _issue("SuspiciousAttribution", "warning", evidence, [block["id"]], actions)
+            yield _issue("SuspiciousAttribution", "warning", evidence, [block["id"]], ("skip", *actions[:-1]))
 
 
 def _mentions(text: str, name: str) -> bool:
@@ -162,13 +169,14 @@ def _issue(
     affected: Sequence[str],
     actions: Sequence[Action] | Any,
     safe: Action | None = None,
+    agent: str | None = None,
 ) -> Issue:
     digest = blake2b(to_json([kind, *sorted(affected)]).encode(), digest_size=4).hexdigest()
     if len(evidence) > EVIDENCE_CHARS_MAX:
         evidence = evidence[: EVIDENCE_CHARS_MAX - 1] + "…"
     return Issue(
         id=f"{kind}-{digest}", type=kind, severity=severity, evidence=evidence, affected=tuple(affected),
-        actions=tuple(actions), safe=safe,
+        actions=tuple(actions), safe=safe, agent=agent,
     )  # fmt: skip
 
 

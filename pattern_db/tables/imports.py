@@ -12,8 +12,9 @@ from pattern_db.connection import Connection, Table
 class ArchiveImport:
     """One import. `issues_found` counts what needed a decision, `issues_resolved` those that were made.
 
-    `audit_log` is a JSON object: the CID of the archive's `root`, how many rows were `added` and already `present`, by
-    table, `owners`, the ids of the imported agents and groups, and the `decisions`.
+    `source_version` is 0 if the format has no versions. `audit_log` is a JSON object: the `format`, the CID of the
+    archive's `root`, how many rows were `added` and already `present`, by table, `owners`, the ids of the imported
+    agents and groups, and the `decisions`.
     """
 
     id: str
@@ -23,6 +24,12 @@ class ArchiveImport:
     issues_found: int
     issues_resolved: int
     audit_log: Json
+
+    @property
+    def source_format(self) -> str | None:
+        """The format of what was imported; None: it was not recorded."""
+        found: str | None = self.audit_log.get("format") or self.audit_log.get("system")
+        return found
 
 
 _IMPORTS = Table("migration_audit", ArchiveImport, "import {}", json=("audit_log",))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
-from contextlib import closing
-from functools import partial, wraps
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from functools import wraps
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -14,17 +16,30 @@ import click
 import trio
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PatternError
-from pattern_db import files
+from pattern_db import files, increments
+from pattern_db.backup import Report
 from pattern_db.backup import restore as restore_copy
 from pattern_db.connection import open_immutable
 from pattern_db.errors import DatabaseError
-from pattern_server.backups import REGISTRY, folder_of, kept_copies, newest_copies, verified
+from pattern_server.backups import (
+    AGE_STARTS,
+    REGISTRY,
+    KeptCopy,
+    folder_of,
+    kept_copies,
+    newest_copies,
+    run_age,
+    verified,
+)
 from pattern_server.cli.client import Api, Json
 from pattern_server.cli.command import ExitCode, PlainGroup, connected, creating, local, yes_option
 from pattern_server.cli.db import Target, registered
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import Config
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_IDENTITY = click.option("--identity", metavar="FILE", type=_FILE, help="The key that age decrypts the copy with.")
 
 
 class CopyDamaged(PatternError):
@@ -34,8 +49,11 @@ class CopyDamaged(PatternError):
     remedy = "Check the disk of the target; the server's own copy is kept."
 
 
-async def back_up(api: Api, constellation: str | None, target: Path, *, overwrite: bool = False) -> Json:
-    """Copy a constellation into the file `target`; return `{constellation, file, bytes, sha256}`.
+async def back_up(
+    api: Api, constellation: str | None, target: Path, *, overwrite: bool = False, since: Path | None = None
+) -> Json:
+    """Copy a constellation into the file `target`; return `{constellation, file, bytes, sha256}`. With `since`, an
+    earlier copy, the file has only the pages that have changed; then the result has their number as `pages`, too.
 
     None is the registry: users, tokens and the list of constellations. Its result has no `constellation`.
 
@@ -46,44 +64,84 @@ async def back_up(api: Api, constellation: str | None, target: Path, *, overwrit
     """
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
+    if since is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".pattern-since-", dir=target.parent) as folder:
+            copy = Path(folder) / "now.db"
+            made = await back_up(api, constellation, copy)
+            async with whole(since) as before:
+                pages = await trio.to_thread.run_sync(_write_since, copy, since, before, target)
+        digest = await trio.to_thread.run_sync(files.sha256_of, target)
+        return {**made, "file": str(target), "bytes": target.stat().st_size, "sha256": digest, "pages": pages}
     route = ("backup",) if constellation is None else ("constellations", constellation, "backup")
     made = await api.call("POST", *route)
-    source = Path(made["path"])
-    if await trio.to_thread.run_sync(source.is_file):
-        await trio.to_thread.run_sync(partial(_take, source, target, str(made["sha256"])))
-    else:  # the server's disk is another machine's
-        await _fetch(api, (*route[:-1], "backups", source.name), target, str(made["sha256"]))
+    await collect(api, made, target, *route[:-1], "backups")
     copied = {"file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
     return copied if constellation is None else {"constellation": constellation, **copied}
 
 
-def _take(source: Path, target: Path, sha256: str) -> None:
-    """Move the server's copy to `target`, possibly on another disk; it appears there complete or not at all."""
-    with files.temporary(target) as beside:
-        shutil.copyfile(source, beside)
-        if files.sha256_of(beside) != sha256:
-            raise CopyDamaged(f"the copy at {target} differs from {source}, which is kept. Check the disk")
-        files.replace(beside, target)
-    source.unlink()
+async def collect(api: Api, made: Json, target: Path, *below: str) -> None:
+    """Move a file that the server made, with its `path` and `sha256`, to `target`, possibly on another disk; it appears
+    there complete or not at all. One that cannot be read from here is downloaded from `below` by its name, and stays.
+
+    Raises:
+        CopyDamaged: what arrived is not what the server wrote.
+    """
+    source = Path(made["path"])
+    is_here = os.access(source, os.R_OK)
+    with files.written(target) as beside:
+        if is_here:
+            await trio.to_thread.run_sync(shutil.copyfile, source, beside)
+        else:
+            await api.download(beside, *below, source.name)
+        if await trio.to_thread.run_sync(files.sha256_of, beside) != made["sha256"]:
+            raise CopyDamaged(f"{target} would differ from the server's {source}, which is kept. Check the disk")
+    if is_here:
+        source.unlink()
 
 
-async def _fetch(api: Api, route: tuple[str, ...], target: Path, sha256: str) -> None:
-    with files.temporary(target) as beside:
-        await api.download(beside, *route)
-        if await trio.to_thread.run_sync(files.sha256_of, beside) != sha256:
-            raise CopyDamaged(f"the copy at {target} differs from the server's, which is kept. Try again")
-        files.replace(beside, target)
+def _write_since(copy: Path, since: Path, before: Path, target: Path) -> int:
+    """Write what of a copy has changed since an earlier one, whole at `before`; return the number of pages."""
+    ids = [verified(path).constellation_id for path in (copy, before)]
+    if ids[0] != ids[1]:
+        raise InvalidInput(f"{since} is a copy of another constellation. Name one of this constellation")
+    return increments.write(copy, since, before, target)
 
 
-async def restore_file(api: Api, file: Path, name: str | None, *, migrate: bool = False) -> Json:
-    """Create a constellation called `name` (if None, like the file) from a backup, and return it.
+@asynccontextmanager
+async def whole(file: Path, identity: Path | None = None) -> AsyncIterator[Path]:
+    """Yield the path of a copy for the block: the file's own, or that of the copy that it has encrypted for the key in
+    the file `identity`, or of the whole copy that an increment is of.
+
+    Raises:
+        click.UsageError: it is encrypted, and there is no `identity`.
+        Conflict: it cannot be decrypted.
+        DatabaseError: a copy that it builds on is missing or damaged.
+    """
+    with tempfile.TemporaryDirectory(prefix="pattern-copy-") as folder:
+        copy, made = file, Path(folder) / "whole.db"
+        with file.open("rb") as start:
+            is_encrypted = start.read(max(map(len, AGE_STARTS))).startswith(AGE_STARTS)
+        if is_encrypted:
+            if identity is None:
+                raise click.UsageError(f"{file} is encrypted. Name the file with your key: --identity FILE.")
+            copy = Path(folder) / "decrypted"
+            await run_age("-d", "-i", str(identity.absolute()), "-o", str(copy), str(file.absolute()))
+        if increments.head_of(copy) is not None:
+            await trio.to_thread.run_sync(increments.assemble, copy, made, file.parent)
+            copy = made
+        yield copy
+
+
+async def restore_file(api: Api, file: Path, name: str, *, migrate: bool = False) -> Json:
+    """Create a constellation called `name` from a whole backup, and return it.
 
     With `migrate`, it is migrated to this version if the backup is older.
 
     Raises:
         ServerFailed: the file is not a valid backup, or the name is taken.
     """
-    body = {"file": str(file.resolve()), "name": name or file.name.split(".")[0], "migrate": migrate}
+    body = {"file": str(file.resolve()), "name": name, "migrate": migrate}
     return await api.call("POST", "constellations", "restore", body=body)
 
 
@@ -102,25 +160,36 @@ def _unless_named(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="The constellation, by name or id.")
 @click.option("--all", "is_all", is_flag=True, help="Copy every constellation.")
 @click.option("-o", "--output", "target", type=click.Path(path_type=Path), help="The file; with --all, the folder.")
+@click.option("--since", metavar="COPY", type=_FILE, help="Write only what has changed since this earlier copy.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @_unless_named
 @connected
 async def backup(
-    api: Api, output: Output, constellation: str | None, is_all: bool, target: Path | None, overwrite: bool
+    api: Api,
+    output: Output,
+    constellation: str | None,
+    is_all: bool,
+    target: Path | None,
+    since: Path | None,
+    overwrite: bool,
 ) -> ExitCode:
     """Copy a constellation into a file, also while a server runs, and verify the copy.
 
     The file has everything: agents, memory with its history, messages, the journal. Users and tokens belong to the
     server; --all copies them too, as global.db. A running server makes copies by itself, see `list`.
+
+    A copy --since another one is restored like others, as long as that is where it was.
     """
     if target is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
+    if since is not None and (is_all or overwrite):  # what is replaced may be what others build on
+        raise click.UsageError("--since writes one new file. Leave --all and --overwrite out.")
     if is_all == (constellation is not None):
         raise click.UsageError("No constellation was named. Use -c NAME or --all, not both.")
     if constellation is not None:
         if target.is_dir():
             raise InvalidInput(f"{target} is a folder. Name a file, such as {target / constellation}.db")
-        made = await back_up(api, constellation, target, overwrite=overwrite)
+        made = await back_up(api, constellation, target, overwrite=overwrite, since=since)
         size, digest = made["bytes"] // 1024, made["sha256"][:12]
         output.result(made, f"Copied {constellation} to {target} ({size} KiB, sha256 {digest}…).")
         return DONE
@@ -162,24 +231,30 @@ async def list_(api: Api, output: Output, constellation: str | None) -> None:
 
 
 @backup.add("verify", "", runs=local)
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def verify(config: Config, output: Output, file: Path | None) -> ExitCode:
+@click.argument("file", required=False, type=_FILE)
+@_IDENTITY
+def verify(config: Config, output: Output, file: Path | None, identity: Path | None) -> ExitCode:
     """Read the copy FILE whole, or all copies that the server made by itself, each against its manifest."""
     folder = folder_of(config.backup, config.data_dir)
-    there = {folder / one.id / one.file: one for one in kept_copies(folder)}
+    there = {(folder / one.id / one.file).resolve(): one for one in kept_copies(folder)}
     rows: list[Json] = []
     wanted = [file.resolve()] if file is not None else [*there]
     with output.progress("Verifying", len(wanted)) as advance:
         for path in wanted:
             try:
-                report = verified(path, {one.resolve(): found for one, found in there.items()}.get(path.resolve()))
+                report = trio.run(_verified, path, there.get(path), identity)
                 rows.append({"file": str(path), "state": "ok", "rows": sum(report.rows.values()), "error": None})
-            except DatabaseError as error:
+            except (DatabaseError, PatternError) as error:
                 rows.append({"file": str(path), "state": "damaged", "rows": None, "error": error.message})
                 output.error(error.message)
             advance()
     output.table(("state", "rows", "file*"), rows, empty=f"There are no copies in {folder}.")
     return FAILED if any(row["error"] for row in rows) else DONE
+
+
+async def _verified(file: Path, manifest: KeptCopy | None, identity: Path | None) -> Report:
+    async with whole(file, identity) as copy:
+        return await trio.to_thread.run_sync(verified, copy, manifest)
 
 
 def _or_all(command: Callable[..., None]) -> Callable[..., None]:
@@ -192,8 +267,8 @@ def _or_all(command: Callable[..., None]) -> Callable[..., None]:
         if folder is None or target is None:
             command(**given)
             return
-        if given["name"] or given["migrate"] or given["in_place"]:
-            raise click.UsageError("--all keeps all names and versions. Leave out --as, --migrate and --in-place.")
+        if any(given[name] for name in ("name", "migrate", "in_place", "identity")):
+            raise click.UsageError("--all keeps all names and versions. Leave out all options but --to and --dry-run.")
         alone = ("config_file", "data_dir", "is_json", "dry_run", "yes")
         local(_restore_all)(folder=folder, target=target, **{name: given[name] for name in alone})
 
@@ -201,7 +276,7 @@ def _or_all(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command(epilog="Example: pattern restore home.db --as home-copy")
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=_FILE)
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the file's name]")
 @click.option("--migrate", is_flag=True, help="Migrate the new constellation to this version; FILE is not changed.")
 @click.option("--in-place", metavar="NAME", type=CONSTELLATION, help="Put this constellation back to FILE instead.")
@@ -209,6 +284,7 @@ def _or_all(command: Callable[..., None]) -> Callable[..., None]:
               help="Restore a whole data directory, from a folder of copies.")  # fmt: skip
 @click.option("--to", "target", metavar="NEW", type=click.Path(file_okay=False, path_type=Path),
               help="With --all, the new data directory: empty, or not there yet.")  # fmt: skip
+@_IDENTITY
 @click.option("--dry-run", is_flag=True, help="Check the copies and show what is in them; restore nothing.")
 @yes_option
 @_or_all
@@ -220,6 +296,7 @@ async def restore(
     name: str | None,
     migrate: bool,
     in_place: str | None,
+    identity: Path | None,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -231,8 +308,12 @@ async def restore(
     """
     if in_place is not None and (name or migrate):
         raise click.UsageError("--in-place keeps the name and always migrates. Leave out --as and --migrate.")
-    if dry_run or in_place is not None:
-        body = {"file": str(file.resolve())}
+    async with whole(file, identity) as copy:
+        if not dry_run and in_place is None:
+            made = await restore_file(api, copy, name or file.name.split(".")[0], migrate=migrate)
+            output.result(made, f"Restored {file} as {made['name']} ({made['id']}).")
+            return
+        body = {"file": str(copy.resolve())}
         found = await api.call("POST", "constellations", "restore", "check", body=body)
         words = f"{file} is sound (messages: {found['rows'].get('messages', 0)}, schema: {found['version']})"
         if dry_run:
@@ -241,9 +322,6 @@ async def restore(
         output.confirm(f"Everything in {in_place} after this copy is undone. Continue?", yes=yes)
         done = await api.call("POST", "constellations", str(in_place), "restore", body=body)
         output.result(done, f"Put {in_place} back to {file}; the state before is among `pattern backup list`.")
-        return
-    made = await restore_file(api, file, name, migrate=migrate)
-    output.result(made, f"Restored {file} as {made['name']} ({made['id']}).")
 
 
 def _restore_all(config: Config, output: Output, folder: Path, target: Path, dry_run: bool, yes: bool) -> ExitCode:

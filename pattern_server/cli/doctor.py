@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -24,11 +25,12 @@ from pattern_core.ids import SystemClock
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.shell.child import confinement
 from pattern_core.views import Condition, condition
+from pattern_db import maintenance
 from pattern_db.connection import open_in_memory, opened_at
 from pattern_db.errors import DatabaseError
 from pattern_db.files import free_bytes, holder_of
 from pattern_db.migrate import migrations_of
-from pattern_server.backups import complaints, folder_of, last_rounds
+from pattern_server.backups import AGE, complaints, folder_of, last_rounds
 from pattern_server.cli.client import Json, RunningServer, ServerUnreachable, connection, running_server
 from pattern_server.cli.command import ExitCode, local
 from pattern_server.cli.db import tampered, targets
@@ -199,6 +201,8 @@ def _exposure(config: Config) -> Looked:
 def _backups(config: Config) -> Looked:
     """Yield how old the newest complete round of scheduled backups is."""
     folder, rounds = folder_of(config.backup, config.data_dir), last_rounds(folder_of(config.backup, config.data_dir))
+    if config.backup.age_recipient and shutil.which(AGE) is None:
+        yield "problem", f"copies cannot be encrypted: install {AGE}, or remove age_recipient in [backup]"
     if not config.backup.enabled:
         yield "note", "no backups are scheduled, as enabled = false in [backup] says"
     elif rounds.began_at is None:
@@ -225,6 +229,12 @@ def _databases(config: Config) -> Looked:
                 target.migrations.check(opened)
                 if target.kind == "global":
                     yield from (("problem", f"{target.name}: {problem}") for problem in tampered(opened))
+                if free := maintenance.much_free(opened):
+                    which = f" -c {target.name}" if target.kind == "constellation" else ""
+                    yield (
+                        "note",
+                        f"{target.name}: {free / 1024**2:.0f} MiB of the file are free: pattern db vacuum{which}",
+                    )
             sound += 1
         except DatabaseError as error:
             yield "problem", f"{target.name}: {error.message}"

@@ -98,9 +98,8 @@ def validate(_config: Config, output: Output, path: Path, fix: bool, strict: boo
     for name, text in done.fixed.items():
         target = folder / name
         shutil.copy2(target, backup := target.with_name(f"{target.name}.bak-{now.translate({58: None, 46: None})}"))
-        with files.temporary(target) as beside:
+        with files.written(target) as beside:
             beside.write_text(text, encoding="utf-8", newline="")
-            files.replace(beside, target)
         output.say(f"Fixed {name}; it was as in {backup.name}.")
     _report(output, done)
     return FAILED if done.errors else SKIPPED if strict and done.warnings else DONE

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from functools import partial
+from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,10 +13,12 @@ import click
 import trio
 
 from pattern_core import portable
-from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import Conflict, InvalidInput
+from pattern_core.ids import SystemClock, now_text
 from pattern_core.playbooks import read
 from pattern_db import files, program_files
+from pattern_db.portable import Change
+from pattern_server.cli.backup import collect
 from pattern_server.cli.client import Api, Json, ServerFailed
 from pattern_server.cli.command import (
     ExitCode,
@@ -27,18 +27,27 @@ from pattern_server.cli.command import (
     agent_option,
     creating,
     in_constellation,
-    json_of,
     local,
 )
 from pattern_server.cli.constellations import decided
 from pattern_server.cli.guidance import folder_of, read_folder
+from pattern_server.cli.import_review import analyze, decide, resolutions_in, show_analysis
 from pattern_server.cli.markdown import export_markdown
 from pattern_server.cli.names import WORKSPACE
-from pattern_server.cli.output import DONE, SKIPPED, Output
+from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
 from pattern_server.config import Config
 
 COLUMNS = ("table", "rows")
-LOG_COLUMNS = ("id", "at=imported_at?", "file=source_file*", "version=source_version", "decisions=issues_resolved")
+DIFF_COLUMNS = ("change", "table", "name", "fields*", "id")
+DIFFERENCES_SHOWN_MAX = 100
+LOG_COLUMNS = (
+    "id",
+    "at=imported_at?",
+    "file=source_file*",
+    "format=source_format",
+    "version=source_version",
+    "decisions=issues_resolved",
+)
 WHOLE, DELTA, CODEPILOT, DECISIONS = "constellation", "delta", program_files.CODEPILOT, "decisions"
 DELIA, MARKDOWN = "delia", "markdown"  # those become folders
 PLANS = "plans"  # the folder with Codepilot's plans
@@ -46,7 +55,7 @@ AGENT_FILE = "letta"
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
-car = PlainGroup("car", help="Archive files: show what is in one, verify it.")
+car = PlainGroup("car", help="Archive files: show what is in one, verify it, compare two.")
 
 
 @click.command(epilog="Example: pattern export agent --name ada -o ada.car")
@@ -96,92 +105,70 @@ async def export(
         raise click.UsageError(f"KIND {kind} has no --format {form}.")
     if kind == MARKDOWN:
         return await export_markdown(home, output, target)
-    if kind == CODEPILOT:
-        tables = (await home.get("codepilot", "export"))["tables"]
-        return await _write_rows(output, "the sessions", CODEPILOT, tables, target, await _export_plans(home, plans))
-    if kind in (DELTA, DECISIONS, DELIA):
-        return await _export_workspace(home, output, kind, workspace, "v4" if form == "v4" else "v1", target)
+    if kind not in get_args(portable.Kind):
+        return await _export_other(home, output, kind, workspace, "v4" if form == "v4" else "v1", target, plans)
     if kind == WHOLE:
         name = None  # it is `home`'s
     elif name is None:
         raise click.UsageError(f"No {kind} was named. Use --name NAME.")
-    written = portable.LETTA if form == AGENT_FILE else int(version)
-    made = await home.call("POST", "export", body={"kind": kind, "name": name, "version": written})
-    path, manifest = Path(made["path"]), made["manifest"]
-    with files.temporary(target) as beside:
-        with suppress(OSError):  # the server's disk may be another machine's
-            await trio.to_thread.run_sync(partial(shutil.copyfile, path, beside))
-        if not beside.exists():
-            await home.download(beside, "exports", path.name)
-        if await trio.to_thread.run_sync(files.sha256_of, beside) != made["sha256"]:
-            raise ArchiveInvalid(f"the archive at {target} differs from {path}, which is kept; check the disk")
-        files.replace(beside, target)
-    with suppress(OSError):
-        path.unlink()
+    body = {"kind": kind, "name": name, "version": int(version), "format": AGENT_FILE if form == AGENT_FILE else "car"}
+    made = await home.call("POST", "export", body=body)
+    manifest = made["manifest"]
+    await collect(home, made, target, "exports")
     output.result({"file": str(target), **manifest}, f"Exported {manifest['name']} to {target} ({_counts(manifest)}).")
     for column, count in manifest["cut"].items():
-        what = "References to what is not exported, in" if written == portable.VERSION else "Rows of"
+        what = "References to what is not exported, in" if manifest["version"] == portable.VERSION else "Rows of"
         output.say(f"  {what} {column} that are left out: {count}.")
     return None
 
 
-async def _export_workspace(
-    home: Home, output: Output, kind: str, workspace: str | None, form: Literal["v1", "v4"], target: Path
+async def _export_other(
+    home: Home,
+    output: Output,
+    kind: str,
+    workspace: str | None,
+    form: Literal["v1", "v4"],
+    target: Path,
+    plans: Path | None,
 ) -> ExitCode:
-    if workspace is None:
+    """Write what other programs read."""
+    if workspace is None and kind != CODEPILOT:
         raise click.UsageError("No workspace was named. Use --workspace NAME.")
+    made: Json = {"file": str(target)}
     if kind == DELIA:
-        return await _export_delia(home, output, workspace, target)
-    if kind == DECISIONS:
-        with files.temporary(target) as beside:
-            await home.download(beside, "decisions", "export", workspace=workspace)
-            files.replace(beside, target)
-        output.result({"file": str(target)}, f"Exported the decisions of {workspace} to {target}.")
+        found = (await home.get("guidance", "export", workspace=workspace))["files"]
+        for path, text in found.items():
+            read(path, b"")  # it never leaves the folder
+            with files.written(target / path) as beside:
+                beside.write_bytes(text.encode())
+        output.result({**made, "files": [*found]}, f"Exported {len(found)} files of {workspace} to {target}.")
         return DONE
-    tables = (await home.get("delta", "export", workspace=workspace, version=form))["tables"]
-    await _write_rows(output, workspace, form, tables, target, {})
-    left = len(await home.pages("tasks", workspace=workspace)) if form == "v4" else 0
+    if kind == DECISIONS:
+        with files.written(target) as beside:
+            await home.download(beside, "decisions", "export", workspace=str(workspace))
+        output.result(made, f"Exported the decisions of {workspace} to {target}.")
+        return DONE
+    query = {} if kind == CODEPILOT else {"workspace": workspace, "version": form}
+    tables = (await home.get(kind, "export", **query))["tables"]
+    counts = {table: len(rows) for table, rows in tables.items()} | await _export_plans(home, plans)
+    with files.written(target) as beside:
+        await trio.to_thread.run_sync(program_files.write, beside, form if query else CODEPILOT, tables)
+    what = f"Exported {workspace or 'the sessions'} to {target} ({_numbers(counts)})."
+    output.result({**made, "rows": counts}, what)
+    left = len(await home.pages("tasks", workspace=workspace)) if query and form == "v4" else 0
     if left:
         output.note(f"Delta v4 has no tasks. Left out: {left}.")
     return SKIPPED if left else DONE
 
 
-async def _export_delia(home: Home, output: Output, workspace: str, target: Path) -> ExitCode:
-    found = (await home.get("guidance", "export", workspace=workspace))["files"]
-    for path, text in found.items():
-        read(path, b"")  # it never leaves the folder
-        with files.temporary(target / path) as beside:
-            beside.write_bytes(text.encode())
-            files.replace(beside, target / path)
-    output.result({"file": str(target), "files": [*found]}, f"Exported {len(found)} files of {workspace} to {target}.")
-    return DONE
-
-
-async def _write_rows(
-    output: Output,
-    what: str,
-    form: program_files.Version,
-    tables: Mapping[str, list[Json]],
-    target: Path,
-    more: Mapping[str, int],
-) -> ExitCode:
-    with files.temporary(target) as beside:
-        await trio.to_thread.run_sync(program_files.write, beside, form, tables)
-        files.replace(beside, target)
-    counts = {**{table: len(rows) for table, rows in tables.items()}, **more}
-    output.result({"file": str(target), "rows": counts}, f"Exported {what} to {target} ({_numbers(counts)}).")
-    return DONE
-
-
-async def _export_plans(home: Home, into: Path | None) -> Mapping[str, int]:
+async def _export_plans(home: Home, into: Path | None) -> dict[str, int]:
     """Write the plans into a directory, in place of earlier ones of their names; return their number."""
     if into is None:
         return {}
     names = await _plans(home) or []
     for name in names:
-        with files.temporary(into / name) as beside:
+        with files.written(into / name) as beside:
             await home.download(beside, "folders", PLANS, "files", name)
-            files.replace(beside, into / name)
     return {PLANS: len(names)}
 
 
@@ -193,6 +180,23 @@ async def _plans(home: Home) -> list[str] | None:
     return [name for name in names if "/" not in name and name.endswith(".md")]
 
 
+def _or_analyzed(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `import` that works on the archive alone where it is only analysed and joins nothing."""
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        if given["analyze_only"] and given["interactive"]:
+            raise click.UsageError("--analyze-only asks nothing. Leave it or --interactive out.")
+        needs_server = any(given[name] is not None for name in ("into", "server", "resolutions"))
+        if given["analyze_only"] and given["file"] and not needs_server:
+            names = ("config_file", "data_dir", "is_json", "file")
+            local(analyze)(**{name: given[name] for name in names})
+        else:
+            command(**given)
+
+    return called
+
+
 @click.command()
 @click.option(*("--from", "file"), type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The archive.")
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the archive's own]")
@@ -200,7 +204,12 @@ async def _plans(home: Home) -> list[str] | None:
 @click.option("--rename", "policy", flag_value="rename", help="Of names in use, give new ones to what is imported.")
 @click.option("--merge", "policy", flag_value="merge", help="Of names in use, join those that have them.")
 @click.option("--resolutions", metavar="FILE", help="JSON with decisions about issues of version 1 and 2.")
+@click.option(
+    "--interactive", is_flag=True, help="Ask about each issue, and keep the answers in that file, or next to FILE."
+)
+@click.option("--analyze-only", is_flag=True, help="Show content, issues, and names in use with -c; import nothing.")
 @click.option("--dry-run", is_flag=True, help="Read and check the whole archive, list its issues; import nothing.")
+@_or_analyzed
 @creating
 async def _import(
     api: Api,
@@ -210,21 +219,29 @@ async def _import(
     into: str | None,
     policy: str | None,
     resolutions: str | None,
+    interactive: bool,
+    analyze_only: bool,
     dry_run: bool,
 ) -> ExitCode:
     """Create a constellation from an archive or an agent file of Letta, or let it join one that exists: all or nothing.
 
     Schedules are paused. The same archive again changes nothing. Without --rename or --merge, names in use are refused.
-    Archives of versions 1 and 2 may have issues; without --resolutions only what is safe is done, and the exit code
-    is 3 if an issue is left.
+    Archives of versions 1 and 2 may have issues; without --resolutions or --interactive only what is safe is done, and
+    the exit code is 3 if an issue is left.
     """
     if file is None:
         raise click.UsageError("No archive was named. Use --from FILE.")
     body: dict[str, Any] = {"file": str(file.resolve()), "name": name, "constellation": into}
     body["policy"] = policy or "refuse"
-    if resolutions is not None:
-        given = json_of("--resolutions", resolutions)
-        body["resolutions"] = given["resolutions"] if isinstance(given, dict) and "resolutions" in given else given
+    if interactive:
+        body["resolutions"] = decide(output, file, Path(resolutions or f"{file}.resolutions.json"))
+        if body["resolutions"] is None:
+            return SKIPPED
+    elif resolutions is not None:
+        body["resolutions"] = resolutions_in(resolutions)
+    if analyze_only:
+        body["policy"] = policy or "rename"  # what is in use is listed instead of refused
+        return show_analysis(output, file, await api.call("POST", "constellations", "import", "check", body=body))
     if dry_run:
         found = await api.call("POST", "constellations", "import", "check", body=body)
         output.result(found, f"{file} is sound ({_counts(found)}). Nothing was imported.", *decided(found["report"]))
@@ -393,11 +410,15 @@ async def _import_plans(home: Home, plans: Path, agent: str, done: Json) -> None
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def show(_config: Config, output: Output, file: Path) -> None:
     """Show what the archive FILE says of itself."""
-    found = asdict(portable.glance(file))
+    found = asdict(portable.verify(file)[0])
     if output.is_json:
         output.data(found)
         return
-    about = f"schema {found['schema_version']}" if found["schema_version"] else f"version {found['version']}"
+    about = (
+        f"schema {found['schema_version']}"
+        if found["schema_version"]
+        else f"{found['format']} {found['version'] or ''}".strip()
+    )
     output.say(f"{found['kind']} {found['name']}, as of {found['exported_at']}, {about}")
     output.table(COLUMNS, [{"table": table, "rows": count} for table, count in found["rows"].items()], empty="No rows.")
 
@@ -406,8 +427,35 @@ def show(_config: Config, output: Output, file: Path) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def verify(_config: Config, output: Output, file: Path) -> None:
     """Read the archive FILE whole, and check every block."""
-    found = asdict(portable.verify(file))
+    found = asdict(portable.verify(file)[0])
     output.result(found, f"{file} is sound (blocks: {found['blocks']}, {_counts(found)}).")
+
+
+@car.add("diff", "before.car after.car", runs=local)
+@click.argument("before", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("after", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def diff(_config: Config, output: Output, before: Path, after: Path) -> ExitCode:
+    """Show how the content of the archive AFTER differs from that of BEFORE, and exit with 1 if it does.
+
+    Rows are compared by their ids: an archive that was imported and exported again may have other ones.
+    """
+    with tempfile.TemporaryDirectory(prefix="pattern-diff-") as folder:
+        found = [asdict(one) for one in portable.compare(before, after, Path(folder), now=now_text(SystemClock()))]
+    counts: dict[str, dict[str, int]] = {}
+    for one in found:
+        of_table = counts.setdefault(one["table"], dict.fromkeys(get_args(Change), 0))
+        of_table[one["change"]] += 1
+    if output.is_json:
+        output.data({"is_equal": not found, "tables": counts, "items": found})
+    elif found:
+        output.table(("table", *get_args(Change)), [{"table": table, **of} for table, of in counts.items()], empty="")
+        output.say()
+        output.table(DIFF_COLUMNS, found[:DIFFERENCES_SHOWN_MAX], empty="")
+        if (more := len(found) - DIFFERENCES_SHOWN_MAX) > 0:
+            output.note(f"Not shown: {more} more. To see all: --json")
+    else:
+        output.say("The archives have the same content.")
+    return FAILED if found else DONE
 
 
 def _left(report: Mapping[str, Any] | None) -> ExitCode:

@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 from multiformats import CID, multihash, varint
 
 from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, raw_cid, text_of
-from pattern_core.portable import Kind, Manifest, glance, manifest_of, read, verify, write
+from pattern_core.errors import InvalidInput
+from pattern_core.portable import Kind, Manifest, compare, manifest_of, read, verify, write
 from pattern_db import backup, portable, template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.errors import BackupInvalid, DatabaseError, SchemaTooNew
 from pattern_db.migrate import migrations_of
+from tests.pattern_core.legacy.theirs import Theirs, document_of
 from tests.pattern_core.mutated import blocks_of, sections, tree_of
 
 NOW = "2026-02-03T04:05:06.007Z"
@@ -146,7 +148,7 @@ def test_everything_arrives_and_leaves_again_the_same(full: Path, tmp_path: Path
     archive, manifest = exported(full, tmp_path)
     assert set(manifest.rows) == set(portable.TRAVELS)
     assert manifest.cut == {}
-    assert glance(archive) == manifest
+    assert verify(archive)[0] == manifest
     new = imported(archive, tmp_path)
     again, _ = exported(new, tmp_path / "again")
     assert again.read_bytes() == archive.read_bytes()
@@ -422,3 +424,71 @@ def test_what_an_independent_library_wrote_is_imported(tmp_path: Path) -> None:
 def test_the_cid_of_bytes_is_that_of_their_block(tmp_path: Path) -> None:
     with (tmp_path / "one.car").open("xb") as file:
         assert CarWriter(file).raw(b"words") == raw_cid(hashlib.sha256(b"words").digest())
+
+
+def test_differences_are_found_in_every_table(full: Path, tmp_path: Path) -> None:
+    changed, keys = tmp_path / "changed.db", {}
+    shutil.copyfile(full, changed)
+    with closing(open_connection(changed)) as connection:
+        connection.execute("PRAGMA foreign_keys = 0").fetchall()
+        for (trigger,) in fetch_all(connection, "SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
+            connection.execute(f'DROP TRIGGER "{trigger}"')
+        for table in portable.TRAVELS:
+            named = fetch_all(connection, "SELECT name FROM pragma_table_info(?) WHERE name <> 'row'", (table,))
+            keys[table] = fetch_all(connection, f"SELECT {named[0][0]} FROM {table} ORDER BY 1")[0][0]
+            connection.execute(f"DELETE FROM {table} WHERE {named[0][0]} = ?", (keys[table],))
+        connection.execute("UPDATE messages SET content = 'Tea?', role = 'user' WHERE id LIKE '% 2 %'")
+    before, after = [exported(source, tmp_path / source.stem)[0] for source in (full, changed)]
+    assert list(compare(before, before, emptied(tmp_path), now=NOW)) == []
+    there = list(compare(before, after, emptied(tmp_path), now=NOW))
+    assert {one.table for one in there if one.change == "removed"} == set(portable.TRAVELS)
+    [message] = [one for one in there if one.change == "changed" and one.table == "messages"]
+    assert set(message.fields) >= {"content"} and " 2 " in message.id
+    back = list(compare(after, before, emptied(tmp_path), now=NOW))
+    swapped = {"added": "removed", "removed": "added", "changed": "changed"}
+    assert sorted((one.table, one.id, swapped[one.change]) for one in back) == sorted(
+        (one.table, one.id, one.change) for one in there
+    )
+    [agent] = [one for one in there if one.table == "agents"]
+    assert (agent.change, agent.id, agent.name) == ("removed", keys["agents"], "agents.name 1 ü")
+
+
+def emptied(folder: Path) -> Path:
+    shutil.rmtree(folder / "work", ignore_errors=True)
+    (folder / "work").mkdir()
+    return folder / "work"
+
+
+def test_archives_of_two_schemas_are_compared_at_the_newest(tmp_path: Path) -> None:
+    archives = []
+    for version in (ALL.newest - 3, ALL.newest):
+        source = tmp_path / f"{version}.db"
+        template.create(source, ALL.up_to(version), now=NOW)
+        with closing(open_connection(source)) as connection:
+            insert = "INSERT INTO coordination_state (key, value, updated_at) VALUES (?, '1', ?)"
+            connection.executemany(insert, [("same", NOW), (f"of {version}", NOW)])
+        archives.append(exported(source, tmp_path / str(version))[0])
+    found = {(one.id, one.change) for one in compare(archives[0], archives[1], emptied(tmp_path), now=NOW)}
+    assert found == {(f"of {ALL.newest - 3}", "removed"), (f"of {ALL.newest}", "added")}
+
+
+def test_old_archives_are_compared_with_each_other_alone(full: Path, tmp_path: Path) -> None:
+    def old(name: str, text: str) -> Path:
+        theirs = Theirs()
+        blocks = [theirs.block("mem_1", "agent_1", "human", "Ruth", document_of(text))]
+        said = theirs.messages("agent_1", ["Hello", text])
+        agent = theirs.agent("agent_1", "ada", message_chunk_cids=said, memory_block_cids=blocks)
+        return theirs.write(tmp_path / name, theirs.manifest("Agent", theirs.node(agent)))
+
+    first, second = old("first.car", "a"), old("second.car", "b")
+    found = [(one.table, one.change, one.id, one.name, one.fields) for one in compare(first, second, tmp_path, now=NOW)]
+    assert found == [
+        ("memory_blocks", "changed", "mem_1", "human", ["document"]),
+        ("messages", "changed", "msg_agent_1_1", None, ["content_json"]),
+    ]
+    letta = tmp_path / "ada.af"
+    letta.write_text('{"name": "ada", "agent_type": "memgpt_agent"}')
+    assert verify(letta)[0].version is None and verify(letta)[0].format == "letta"
+    assert {one.change for one in compare(first, letta, tmp_path, now=NOW)} == {"added", "removed"}
+    with pytest.raises(InvalidInput, match="one kind"):
+        list(compare(first, exported(full, tmp_path / "ours")[0], emptied(tmp_path), now=NOW))

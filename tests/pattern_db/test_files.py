@@ -130,11 +130,10 @@ def test_a_file_appears_whole_and_lasts(tmp_path: Path, monkeypatch: pytest.Monk
     def fsync(descriptor: int) -> None:
         synced.append((os.fstat(descriptor).st_ino, target.exists()))
 
-    with files.temporary(target) as path:
+    with files.written(target) as path:
         path.write_bytes(b"whole")
         content = path.stat().st_ino
         monkeypatch.setattr(os, "fsync", fsync)
-        files.replace(path, target)
     assert synced == [(content, False), (target.parent.stat().st_ino, True)]
     assert target.read_bytes() == b"whole"
     assert list(target.parent.iterdir()) == [target]
@@ -143,7 +142,7 @@ def test_a_file_appears_whole_and_lasts(tmp_path: Path, monkeypatch: pytest.Monk
 def test_nothing_is_left_of_what_failed(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"before")
-    with pytest.raises(OSError, match="disk"), files.temporary(target) as path:
+    with pytest.raises(OSError, match="disk"), files.written(target) as path:
         path.write_bytes(b"half")
         path.with_name(path.name + "-wal").write_bytes(b"log")
         raise OSError("disk")

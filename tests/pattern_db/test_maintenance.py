@@ -140,7 +140,7 @@ def test_sums_of_days_that_differ_from_their_calls_are_found_and_summed_again(db
         assert (maintenance.check(db), fetch_all(db, DAYS)) == ([], right)
 
 
-def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path) -> None:
+def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.db"
     template.create(path, migrations_of("constellation"), now=NOW)
     connection = open_connection(path)
@@ -148,8 +148,15 @@ def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path) -> None:
     with connection:
         messages.append(connection, [make_message(number, f"unique{number} " * 30) for number in range(500)])
     connection.execute("DELETE FROM messages WHERE position < printf('%019d', 400)")
-    assert maintenance.status(connection, migrations_of("constellation")).free_bytes > 0
+    free = maintenance.status(connection, migrations_of("constellation")).free_bytes
+    assert free > 0
+    assert maintenance.much_free(connection) == 0
+    monkeypatch.setattr(maintenance, "MUCH_FREE_BYTES", free)
+    assert maintenance.much_free(connection) == free
+    monkeypatch.setattr(maintenance, "MUCH_FREE_SHARE", 0.9)
+    assert maintenance.much_free(connection) == 0
     assert maintenance.vacuum(connection) > 0
+    assert maintenance.much_free(connection) == 0
     status = maintenance.status(connection, migrations_of("constellation"))
     assert (status.free_bytes, status.wal_bytes) == (0, 0)
     assert fetch_all(connection, "SELECT message_id FROM message_fts('unique450')") == [(f"msg_{450:019d}",)]

@@ -18,6 +18,7 @@ from pattern_db.portable import (
     Rows,
     by_the_rules,
     create,
+    differences,
     fill,
     find,
     newest_time,
@@ -192,3 +193,18 @@ def test_what_breaks_a_rule_of_the_schema_is_a_refusal(tmp_path: Path) -> None:
         ):
             with pytest.raises(BackupInvalid, match="rules of its schema"), by_the_rules():
                 connection.execute(sql)
+
+
+def test_rows_are_compared_by_their_keys(tmp_path: Path) -> None:
+    (tmp_path / "after").mkdir()
+    before, after = made(tmp_path), made(tmp_path / "after")
+    fill(before, TWO)
+    changed: list[str | int | None] = ["t2", "b", "Pick figs", "completed", 1, None, NOW, NOW]
+    fill(after, [Rows(table="tasks", columns=COLUMNS, rows=[changed, task("t3", "b")]), TWO[1]])
+    found = [(one.table, one.change, one.id, one.name, [*one.fields]) for one in differences(before, after)]
+    assert sorted(found) == [
+        ("tasks", "added", "t3", "Water the beds", []),
+        ("tasks", "changed", "t2", "Water the beds", ["title", "status"]),
+        ("tasks", "removed", "t1", "Water the beds", []),
+    ]
+    assert list(differences(after, after)) == []

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import trio
 
+from pattern_core.errors import Conflict
 from pattern_core.testing import ScriptedProvider, StoppedClock, says
 from pattern_db import backup
 from pattern_db.columns import unix_ms
+from pattern_db.connection import opened_at
 from pattern_db.errors import BackupInvalid
 from pattern_server.backups import (
     REGISTRY,
@@ -26,10 +28,13 @@ from pattern_server.backups import (
     kept_copies,
     last_rounds,
     newest_copies,
+    run_age,
     to_keep,
     verified,
 )
 from pattern_server.sections import BackupConfig
+from tests.pattern_server import age_program
+from tests.pattern_server.age_program import use_stand_in_age
 from tests.pattern_server.place import Place, config_for, serving
 from tests.support import until
 
@@ -288,3 +293,73 @@ def test_the_newest_copy_of_each_is_used(tmp_path: Path) -> None:
     found = newest_copies(tmp_path)
     assert (found["global"], found["con_1"]) == (tmp_path / "global.db", tmp_path / "con_1" / "2026.db")
     assert found["con_2"] == tmp_path / "b.b.con_2.db"
+
+
+async def test_idle_files_with_much_free_space_are_vacuumed_if_that_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pattern_db.maintenance.MUCH_FREE_BYTES", 1)
+    async with serving(config_for(tmp_path, embeddings={"provider": "none"}), {}) as place:
+        clock, free, full, busy = StoppedClock(), "free", "full", "busy"
+        path = {name: tmp_path / "data/constellations" / await place.constellation(name) for name in (free, full, busy)}
+        await parked(place, path[free].name)
+        await parked(place, path[full].name)
+        with opened_at(path[free] / "pattern.db") as connection:
+            fill = "INSERT INTO blob VALUES (randomblob(32), 'raw', 90000, randomblob(90000), ?)"
+            connection.executemany(fill, [("2026-01-01T00:00:00.000Z",)] * 30)
+            connection.execute("DELETE FROM blob").fetchall()
+        sizes = {name: (folder / "pattern.db").stat().st_size for name, folder in path.items()}
+        await round_of(backups_of(place, clock), clock)
+        assert (path[free] / "pattern.db").stat().st_size == sizes[free]
+        backups = backups_of(place, clock, auto_vacuum=True)
+        await round_of(backups, clock)
+        assert backups.rounds.failed == {}
+        assert (path[free] / "pattern.db").stat().st_size < sizes[free] / 2
+        assert copies(backups, path[free].name)[0].size < sizes[free] / 2
+        assert [(path[name] / "pattern.db").stat().st_size for name in (full, busy)] == [sizes[full], sizes[busy]]
+        assert place.parts.state.supervisor.state_of(path[busy].name)[0] == "awake"
+        await round_of(backups, clock)  # nothing has changed since
+        assert len(copies(backups, path[free].name)) == 2
+
+
+async def test_copies_are_encrypted_too_and_the_command_gets_those(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipient, _ = use_stand_in_age(tmp_path, monkeypatch)
+    seen = f"import sys; open({str(tmp_path / 'seen')!r}, 'a').write(sys.argv[1] + '\\n')"
+    command = (sys.executable, "-c", seen)
+    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
+        clock = StoppedClock()
+        c = await place.constellation()
+        path = backups_of(place, clock, age_recipient=recipient).folder / c
+        with monkeypatch.context() as without:
+            without.setenv("PATH", "")
+            backups = backups_of(place, clock, age_recipient=recipient)
+            await round_of(backups, clock)
+        assert "age could not be started" in backups.rounds.failed[c]
+        assert len(copies(backups, c)) == 1
+        backups = backups_of(place, clock, age_recipient=recipient, daily=1, weekly=0, monthly=0, command=command)
+        await round_of(backups, clock)  # nothing has changed, and that copy is not encrypted yet
+        assert backups.rounds.failed == {}
+        assert sorted(one.suffix for one in path.iterdir()) == [".age", ".db", ".json"]
+        await place.admin.post("/constellations/home/agents", json={"name": "ben"})
+        await round_of(backups, clock)
+        [one] = copies(backups, c)
+        sealed = path / f"{one.file}.age"
+        assert sorted(path.iterdir()) == sorted([path / one.file, sealed, (path / one.file).with_suffix(".json")])
+        assert sealed.read_bytes().startswith(age_program.START)
+        assert (tmp_path / "seen").read_text().splitlines()[-1] == str(sealed)
+        assert newest_copies(backups.folder)[c] == path / one.file
+
+
+def test_a_recipient_is_a_public_key() -> None:
+    with pytest.raises(ValueError, match="public key"):
+        BackupConfig(age_recipient="AGE-SECRET-KEY-1")
+    for key in ("age1abc", "ssh-ed25519 AAAA"):
+        assert BackupConfig(age_recipient=key).age_recipient == key
+
+
+async def test_a_failing_age_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_stand_in_age(tmp_path, monkeypatch)
+    with pytest.raises(Conflict, match="an option that this stand-in"):
+        await run_age("-x", "a", "-o", "b", "c")

@@ -11,8 +11,9 @@ import pytest
 from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import InvalidInput
 from pattern_core.testing import ScriptedProvider, says
+from pattern_db import backup
 from pattern_db.tables import timers
-from pattern_server.portable import ImportSpec, export, import_archive, merge_constellations
+from pattern_server.portable import ImportSpec, export, import_archive, merge_constellations, prepared
 from tests.pattern_core.legacy.theirs import Theirs
 from tests.pattern_server.place import Place, config_for, serving
 
@@ -329,18 +330,32 @@ async def test_an_agent_file_of_letta_is_imported(tmp_path: Path) -> None:
         file = tmp_path / "ada.af"
         file.write_text(json.dumps({**theirs, "tags": ["x"]}), encoding="utf-8")
         checked = await place.admin.post("/constellations/import/check", json={"file": str(file)})
-        assert (checked.json()["version"], checked.json()["rows"]["messages"]) == (0, 1)
+        assert [checked.json()[name] for name in ("format", "version", "schema_version")] == ["letta", None, None]
+        assert checked.json()["rows"]["messages"] == 1
         assert "tags" in str(checked.json()["report"]["audit_log"]["decisions"])
         assert (await joined(place, file))["code"] == "conflict"
         done = await joined(place, file, policy="rename")
-        assert (done["status"], done["report"]["source_version"], done["report"]["source_file"]) == (201, 0, "ada.af")
+        told = [done["report"][name] for name in ("source_format", "source_version", "source_file")]
+        assert (done["status"], told) == (201, ["letta", None, "ada.af"])
         said = (await place.admin.get("/constellations/home/agents/ada-2/messages")).json()["items"]
         assert [row["content"] for row in said] == ["I like walnuts."]
         shown = (await place.admin.get("/constellations/home/agents/ada-2/memory/human")).json()
         assert (shown["content"], shown["char_limit"]) == ("Ruth", 500)
         assert (await joined(place, file, policy="rename"))["is_replay"]
-        made = await exported(place, kind="agent", name="ada-2", version=0)
+        made = await exported(place, kind="agent", name="ada-2", format="letta")
         assert (Path(made["path"]).suffix, made["manifest"]["rows"]["messages"]) == (".af", 1)
         downloaded = await place.admin.get(f"/constellations/home/exports/{Path(made['path']).name}")
         assert downloaded.headers["content-type"] == "application/json"
         assert downloaded.json()["agents"][0]["messages"][1]["content"][0]["text"] == "I like walnuts."
+
+
+async def test_an_archive_is_prepared_without_a_server(tmp_path: Path) -> None:
+    file, now = tmp_path / "ada.af", "2026-02-03T04:05:06.007Z"
+    file.write_text(json.dumps({"name": "ada", "agent_type": "memgpt_agent"}), encoding="utf-8")
+    for into, imports in ((None, 1), ("home", 0)):
+        path = tmp_path / f"{into}.db"
+        asked = ImportSpec(file=file, into=into)
+        manifest, row = await prepared(asked, path, audit_id="import_1", now=now, peer=1)
+        assert (manifest.format, row.id, row.source_format, row.imported_at) == ("letta", "import_1", "letta", now)
+        rows = backup.verify(path).rows
+        assert (rows["agents"], rows["migration_audit"]) == (1, imports)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import trio
 from fastapi import Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.legacy.review import Action, Resolution
-from pattern_core.portable import VERSION, ArchiveImport, Kind, Manifest, list_imports, verify
+from pattern_core.portable import VERSION, ArchiveImport, Format, Kind, Manifest, list_imports, verify
 from pattern_db.merging import Policy
 from pattern_server import portable
 from pattern_server.constellations import Copy
@@ -23,8 +23,13 @@ from pattern_server.http.routing import MayAdminister, MayWrite, Router, Server,
 
 router = Router(prefix="/constellations", tags=["constellations"])
 
-MANIFEST = answer_of(Manifest, "version root kind name exported_at schema_version rows blocks bytes cut")
-REPORT = answer_of(ArchiveImport, "id imported_at source_file source_version issues_found issues_resolved audit_log")
+MANIFEST = answer_of(Manifest, "format version root kind name exported_at schema_version rows blocks bytes cut")
+REPORT = answer_of(
+    ArchiveImport,
+    "id imported_at source_file source_format source_version issues_found issues_resolved audit_log",
+    source_format=str | None,
+    source_version=Annotated[int | None, BeforeValidator(lambda stored: stored or None)],
+)
 EXPORT = answer_of(Copy, "path size sha256", "Export", manifest=MANIFEST)
 CHECKED = answer_of(Manifest, " ".join(MANIFEST.model_fields), "CheckedArchive", report=REPORT | None)
 IMPORTED = answer_of(CONSTELLATION, " ".join(CONSTELLATION.model_fields), "Imported", report=REPORT, is_replay=bool)
@@ -37,7 +42,8 @@ class ExportRequest(RequestModel):
 
     kind: Kind = "constellation"
     name: str | None = None
-    version: Literal[0, 3, 4] = 4
+    format: Format = "car"
+    version: Literal[3, 4] = 4
 
 
 class IssueResolution(RequestModel):
@@ -88,11 +94,12 @@ async def export(c: str, body: ExportRequest, server: Server, caller: MayWrite) 
 
     Write an archive of the constellation, or of an agent or group with its members, into the constellation's folder
     `exports`, while it works. Keys, tokens, consent and what turns did step by step stay behind. Version 3 is for the
-    original system, 0 an agent file of Letta; `cut` counts what these have no records for.
+    original system, the format `letta` an agent file of Letta; `cut` counts what these have no records for.
     """
     if (body.kind == "constellation") != (body.name is None):
         raise InvalidInput("`name` names the agent or group; leave it out for the whole constellation, else send it")
-    copy, manifest = await portable.export(server.constellations, caller, c, body.kind, body.name, body.version)
+    version = body.version if body.format == "car" else None
+    copy, manifest = await portable.export(server.constellations, caller, c, body.kind, body.name, version)
     return fields_with(copy, manifest=manifest)
 
 
@@ -128,9 +135,9 @@ async def check_archive(body: ImportRequest, server: Server, caller: MayAdminist
     archive of version 1 to 3, with its issues. Nothing is imported. Only for administrators.
     """
     asked = body.asked()
-    manifest = await trio.to_thread.run_sync(verify, asked.file)
+    manifest, _ = await trio.to_thread.run_sync(verify, asked.file)
     report = None
-    if asked.into is not None or manifest.version < VERSION:
+    if asked.into is not None or manifest.version != VERSION:
         report = (await portable.import_archive(server.constellations, caller, asked, dry_run=True)).report
     return fields_with(manifest, report=report)
 

@@ -21,7 +21,7 @@ from pattern_core.legacy.archive import Old, read_old, version_in
 from pattern_core.legacy.convert import Decision, store
 from pattern_core.memory.document import BlockDocument, DocumentDamaged
 from pattern_core.messages import parts_from_json
-from pattern_core.portable import glance, read, verify
+from pattern_core.portable import read, verify
 from pattern_db import backup
 from pattern_db.connection import fetch_all, open_connection
 from pattern_db.errors import DatabaseError
@@ -99,9 +99,9 @@ def test_case_188_an_agent_with_all_that_is_its_own(tmp_path: Path) -> None:
         }
 
     archive = agent_archive(tmp_path, fill)
-    manifest = glance(archive)
+    manifest = verify(archive)[0]
     assert (manifest.version, manifest.kind) == (3, "agent")
-    assert verify(archive).rows == {
+    assert verify(archive)[0].rows == {
         "agents": 1, "memory_blocks": 3, "messages": 20, "archival_entries": 2, "archive_summaries": 2
     }  # fmt: skip
     made = Made(archive)
@@ -393,7 +393,7 @@ def test_version_1_an_agent_as_the_root_with_a_block_of_any_size(tmp_path: Path)
     made = Made(archive)
     with archive.open("rb") as file:
         assert read_old(CarReader(file)) == made.old
-    assert glance(archive).version == 1
+    assert verify(archive)[0].version == 1
     assert made.rows("SELECT count(*) FROM messages") == [(3,)]
     assert made.text_of("persona") == "I am Ada."
     theirs = Theirs()

@@ -14,9 +14,9 @@ import pytest
 from pattern_core.car import ArchiveInvalid
 from pattern_core.legacy.archive import Old
 from pattern_core.legacy.convert import store
-from pattern_core.legacy.letta import FILE_BYTES_MAX, VERSION, is_letta, read_letta, root_of
+from pattern_core.legacy.letta import FILE_BYTES_MAX, is_letta, read_letta, root_of
 from pattern_core.legacy.review import review
-from pattern_core.portable import glance, read, verify, write
+from pattern_core.portable import read, verify, write
 from pattern_db import backup
 from pattern_db.connection import fetch_all, open_connection
 from pattern_db.tables import archival
@@ -152,8 +152,8 @@ class Made:
 
 def test_the_form_with_lists(tmp_path: Path) -> None:
     made = Made(tmp_path, NEW)
-    assert (made.manifest.version, made.manifest.kind, made.manifest.name) == (VERSION, "constellation", "desk")
-    assert glance(tmp_path / "made.af") == verify(tmp_path / "made.af") == made.manifest
+    assert (made.manifest.version, made.manifest.kind, made.manifest.name) == (None, "constellation", "desk")
+    assert verify(tmp_path / "made.af")[0] == made.manifest
     [ada, bob] = made.rows("SELECT * FROM agents ORDER BY name")
     assert ada[1:6] == ("ada", "Knows files.", "openai", "m", "You are Ada.")
     assert (json.loads(ada[6]), json.loads(ada[8])) == (
@@ -324,14 +324,14 @@ def taken(source: Path, folder: Path, kind: str = "constellation", name: str = "
     shutil.copyfile(source, copy)
     file.unlink(missing_ok=True)
     with file.open("xb") as out:
-        manifest = write(copy, out, kind=kind, id_or_name=name, version=VERSION)  # type: ignore[arg-type]  # a kind
+        manifest = write(copy, out, kind=kind, id_or_name=name, version=None)  # type: ignore[arg-type]  # a kind
     return json.loads(file.read_bytes()), manifest
 
 
 def test_what_came_from_such_a_file_goes_back_and_returns(tmp_path: Path) -> None:
     first = Made(tmp_path, NEW)
     theirs, manifest = taken(first.path, tmp_path)
-    assert (manifest.version, manifest.root) == (VERSION, root_of((tmp_path / "out.af").read_bytes()))
+    assert (manifest.version, manifest.root) == (None, root_of((tmp_path / "out.af").read_bytes()))
     assert manifest.cut == {"memory_block_history": 3}
     (tmp_path / "again").mkdir()
     again = Made(tmp_path / "again", theirs)

@@ -9,7 +9,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput
 from pattern_core.legacy.archive import Old
-from pattern_core.legacy.review import Resolution, Review, review
+from pattern_core.legacy.review import Resolution, Review, issues_of, review
 from pattern_core.portable import read
 from tests.pattern_core.legacy.theirs import Theirs, old_agent, old_export, old_memory, old_message
 
@@ -131,3 +131,15 @@ def test_resolutions_that_cannot_be_made_are_refused(
         resolved(tmp_path, kind, action, **more)
     with pytest.raises(InvalidInput, match="no issue 'x'"):
         review(sick(tmp_path), [Resolution(issue_id="x", action="skip")], NOW)
+
+
+def test_what_is_suggested_comes_first_and_names_the_agent_that_is_meant(tmp_path: Path) -> None:
+    old = sick(tmp_path)
+    found = {one.type: (one.actions[0], one.agent) for one in issues_of(old, NOW)}
+    assert found["CrossContamination"] == ("assign_to", "Ben")
+    assert found["SuspiciousAttribution"] == ("skip", None)
+    assert found["OrphanedMemory"] == ("assign_to", None)
+    old.agents.pop()
+    assert {one.agent for one in issues_of(old, NOW) if one.type.startswith("Orphaned")} == {"Ada"}
+    old.version = 3
+    assert issues_of(old, NOW) == []

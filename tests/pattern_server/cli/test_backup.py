@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+import trio
 
 from pattern_db.backup import content_digest
 from pattern_db.connection import open_immutable
+from pattern_server.backups import run_age
+from tests.pattern_server.age_program import use_stand_in_age
 from tests.pattern_server.cli.conftest import Pattern
 
 
@@ -88,3 +92,76 @@ def test_without_the_registry_nothing_is_restored(home: Pattern, copies: Path, t
     assert home("restore", "--all", str(copies)).code == 2
     assert home("restore", "--all", str(copies), "--to", str(tmp_path / "new"), "--as", "x").code == 2
     assert home("restore").code == 2
+
+
+def test_copies_of_what_has_changed_are_restored_as_a_chain(home: Pattern, tmp_path: Path) -> None:
+    names = ["sunday.db", "monday.increment", "week/tuesday.increment"]
+    paths = [str(tmp_path / name) for name in names]
+    made: list[dict[str, int]] = []
+    for number, path in enumerate(paths):
+        assert home("task", "add", f"Task {number}", "-c", "home", "-a", "ada").code == 0
+        since = ("--since", paths[number - 1]) if number else ()
+        ran = home("backup", "-c", "home", "-o", path, *since, "--json")
+        assert ran.code == 0, ran.err
+        made.append(ran.json)
+    assert all(one["bytes"] < made[0]["bytes"] / 10 for one in made[1:])
+    assert all(0 < one["pages"] < 30 for one in made[1:])
+    for number, path in enumerate(paths):
+        assert home("backup", "verify", path).code == 0
+        assert home("restore", path, "--dry-run", "--json").json["rows"]["tasks"] == number + 1
+    restored = home("restore", paths[2], "--json")
+    assert (restored.code, restored.json["name"]) == (0, "tuesday"), restored.err
+    assert len(home("task", "list", "-c", "tuesday", "--json").json) == 3
+    assert home("restore", paths[1], "--in-place", "home", "--yes").code == 0
+    assert len(home("task", "list", "-c", "home", "--json").json) == 2
+
+    assert home("constellation", "create", "other").code == 0
+    refused = home("backup", "-c", "other", "-o", str(tmp_path / "other"), "--since", paths[0])
+    assert (refused.code, "another constellation" in refused.err) == (2, True)
+    assert home("backup", "-c", "home", "-o", paths[1], "--since", paths[0], "--overwrite").code == 2
+    assert home("backup", "--all", "-o", str(tmp_path / "all"), "--since", paths[0]).code == 2
+    assert home("backup", "-c", "home", "-o", paths[1], "--since", paths[0]).code == 1
+    (tmp_path / "monday.increment").unlink()
+    lost = home("backup", "verify", paths[2])
+    assert (lost.code, "which is missing" in lost.err) == (1, True)
+    assert [path.name for path in tmp_path.rglob("*") if path.name.startswith(".pattern-since")] == []
+
+
+def test_encrypted_copies_are_restored_with_the_key(
+    home: Pattern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipient, keys = use_stand_in_age(tmp_path, monkeypatch)
+    assert_encrypted_copies_are_restored(home, tmp_path, recipient, keys)
+    (wrong := tmp_path / "wrong.txt").write_text("AGE-SECRET-KEY-2\n")
+    sealed = str(tmp_path / "home.db.age")
+    for line in (("restore", sealed, "--as", "wrong"), ("backup", "verify", sealed)):
+        refused = home(*line, "--identity", str(wrong))
+        assert (refused.code, "no identity matched" in refused.err) == (1, True)
+        missing = home(*line)
+        assert (missing.code, "--identity FILE" in missing.err) == (2, True)
+    monkeypatch.setenv("PATH", "")
+    assert "could not be started" in home("restore", sealed, "--as", "x", "--identity", str(keys)).err
+
+
+@pytest.mark.skipif(shutil.which("age") is None or shutil.which("age-keygen") is None, reason="age is not installed")
+def test_encrypted_copies_of_age_itself(home: Pattern, tmp_path: Path) -> None:
+    keys = tmp_path / "key.txt"
+    subprocess.run(["age-keygen", "-o", str(keys)], check=True, capture_output=True)
+    made = subprocess.run(["age-keygen", "-y", str(keys)], check=True, capture_output=True, text=True)
+    assert_encrypted_copies_are_restored(home, tmp_path, made.stdout.strip(), keys)
+
+
+def assert_encrypted_copies_are_restored(home: Pattern, folder: Path, recipient: str, keys: Path) -> None:
+    first, second = folder / "home.db", folder / "later"
+    assert home("backup", "-c", "home", "-o", str(first)).code == 0
+    assert home("task", "add", "Water the beds", "-c", "home", "-a", "ada").code == 0
+    assert home("backup", "-c", "home", "-o", str(second), "--since", str(first)).code == 0
+    for file, tasks in ((first, 0), (second, 1)):
+        sealed, name = file.with_name(f"{file.name}.age"), f"with-{tasks}"
+        trio.run(run_age, "-r", recipient, "-o", str(sealed), str(file))
+        key = ("--identity", str(keys))
+        assert home("backup", "verify", str(sealed), *key).code == 0
+        assert home("restore", str(sealed), "--dry-run", *key).code == 0
+        done = home("restore", str(sealed), "--as", name, *key)
+        assert done.code == 0, done.err
+        assert len(home("task", "list", "-c", name, "--json").json) == tasks

@@ -16,10 +16,10 @@ from pattern_db.errors import DiskFull
 from pattern_db.files import DataDirLock, sha256_of
 from pattern_db.migrate import Migrations, migrations_of
 from pattern_db.tables import meta
-from pattern_server.cli.backup import CopyDamaged, _take
+from pattern_server.cli.backup import CopyDamaged, collect
 from pattern_server.cli.db import _check_space
 from pattern_server.cli.output import Output
-from tests.pattern_server.cli.conftest import Pattern
+from tests.pattern_server.cli.conftest import Pattern, api_of
 
 NOW = "2026-11-21T22:24:40.123Z"
 
@@ -396,16 +396,21 @@ def test_refusals(home: Pattern, tmp_path: Path) -> None:
     assert (tmp_path / "there.db").read_text() == "mine"
 
 
-def test_a_copy_that_arrives_damaged_is_not_used(tmp_path: Path) -> None:
+async def test_a_copy_that_arrives_damaged_is_not_used(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(b"words")
+    api = api_of(lambda request: (200, {}, request.url.path.encode()))
     with pytest.raises(CopyDamaged):
-        _take(source, target, "0" * 64)
+        await collect(api, {"path": str(source), "sha256": "0" * 64}, target)
     assert source.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
-    _take(source, target, sha256_of(source))
+    await collect(api, {"path": str(source), "sha256": sha256_of(source)}, target)
     assert target.read_bytes() == b"words"
     assert not source.exists()
+    path = api.at("backups", "home.db")
+    elsewhere = {"path": "/nowhere/home.db", "sha256": hashlib.sha256(path.encode()).hexdigest()}
+    await collect(api, elsewhere, target, "backups")
+    assert target.read_text() == path
 
 
 def test_a_changed_audit_log_is_found(home: Pattern, data_dir: Path) -> None:

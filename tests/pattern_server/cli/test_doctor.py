@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pattern_db.connection import opened_at
 from pattern_db.files import DataDirLock
 from pattern_server.cli.doctor import examine
 from pattern_server.config import load
@@ -265,3 +266,22 @@ def test_who_reaches_the_server(data_dir: Path) -> None:
         "programs on this machine may use chat sessions without a token, as open_loopback = true says",
     )
     assert "firewall" in found(host="0.0.0.0", http={"trusted_proxies": ["10.0.0.0/8"]})[1]
+
+
+def test_a_file_with_much_free_space_is_named(home: Pattern, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pattern_db.maintenance.MUCH_FREE_BYTES", 1)
+    [path] = data_dir.glob("constellations/*/pattern.db")
+    with opened_at(path) as connection:
+        fill = "INSERT INTO blob VALUES (randomblob(32), 'raw', 90000, randomblob(90000), ?)"
+        connection.executemany(fill, [("2026-01-01T00:00:00.000Z",)] * 30)
+        connection.execute("DELETE FROM blob").fetchall()
+    notes = [row["message"] for row in _rows(home) if row["state"] == "note"]
+    assert "home: 3 MiB of the file are free: pattern db vacuum -c home" in notes
+    assert home("db", "vacuum", "-c", "home").code == 0
+    assert not [row for row in _rows(home) if "db vacuum" in row["message"]]
+
+
+def test_encryption_without_its_program_is_a_problem(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATTERN_BACKUP__AGE_RECIPIENT", "age1abc")
+    monkeypatch.setenv("PATH", "")
+    assert any("install age" in row["message"] for row in _rows(home) if row["state"] == "problem")
