@@ -85,7 +85,7 @@ def test_delta_goes_in_and_out_as_files(pattern: Pattern, tmp_path: Path) -> Non
     assert workspace["name"] == "srv_shop"
     assert [one["alias"] for one in workspace["aliases"]] == ["srv_shop-main", "srv_shop-no-git"]
     again = pattern("import", "delta", str(folders[0]), "-c", "home")
-    assert (again.code, "nothing new" in again.out) == (0, True)
+    assert (again.code, "added: 0, updated: 0, present: 7." in again.out) == (0, True)
     assert (folders[0] / "delta.db").read_bytes() == before
     mixed = pattern("import", "delta", str(folders[2]), "-c", "home")
     assert mixed.code == 2 and "Name a workspace" in mixed.err
