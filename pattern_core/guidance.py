@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -59,10 +60,12 @@ class Guidance:
         states: Sequence[GuidanceState] = LIVING,
         *,
         task_types: Sequence[str] | None = None,
-        limit: int = -1,
+        **page: Any,
     ) -> list[GuidanceRow]:
-        """Return guidance of a workspace (its id), or of all, in these states, the best first."""
-        return await self._storage.database.read(guidance.select, workspace, states, task_types=task_types, limit=limit)
+        """Return guidance of a workspace (its id), or of all, in these states, the best first; with `limit` and `after`
+        a page of it.
+        """
+        return await self._storage.database.read(guidance.select, workspace, states, task_types=task_types, **page)
 
     async def get(self, guidance_id: str) -> tuple[GuidanceRow, list[GuidanceFeedback]]:
         """Return guidance and the feedback on it.

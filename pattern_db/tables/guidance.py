@@ -65,7 +65,7 @@ class GuidanceFeedback(NamedTuple):
 
 _GUIDANCE = Table("guidance", GuidanceRow, "guidance {}", types={"source": GuidanceSource, "state": GuidanceState})
 _FEEDBACK = Table("guidance_feedback", GuidanceFeedback, types={"verdict": GuidanceVerdict})
-_BEST = "ORDER BY (helpful + 1.0) / (helpful + harmful + 2) DESC, last_used_at DESC, id"
+_RANK = "(helpful + 1.0) / (helpful + harmful + 2), coalesce(last_used_at, '')"
 get, change = _GUIDANCE.get, _GUIDANCE.change
 
 
@@ -76,14 +76,20 @@ def select(
     *,
     task_types: Sequence[str] | None = None,
     limit: int = -1,
+    after: str | None = None,
 ) -> list[GuidanceRow]:
-    """Return the guidance of a workspace, or of all, in these states and of these types of task, the best first."""
-    given = (workspace, to_json(list(states)), None if task_types is None else to_json(list(task_types)), limit)
+    """Return the guidance of a workspace, or of all, in these states and of these types of task, the best first; only
+    what follows the guidance `after` in this order, if given.
+    """
+    given = (workspace, to_json(list(states)), None if task_types is None else to_json(list(task_types)), limit, after)
+    its = f"(SELECT {_RANK} FROM guidance WHERE id = ?5)"
     where = (
         "WHERE (?1 IS NULL OR workspace = ?1) AND state IN (SELECT value FROM json_each(?2))"
         " AND (?3 IS NULL OR task_type IN (SELECT value FROM json_each(?3)))"
+        f" AND (?5 IS NULL OR ({_RANK}) < {its} OR (({_RANK}) = {its} AND id > ?5))"
     )
-    return _GUIDANCE.select(connection, f"{where} {_BEST} LIMIT ?4", given)
+    best = f"ORDER BY {_RANK.replace(', coalesce', ' DESC, coalesce')} DESC, id"
+    return _GUIDANCE.select(connection, f"{where} {best} LIMIT ?4", given)
 
 
 def add(connection: Connection, rows: Sequence[GuidanceRow]) -> None:

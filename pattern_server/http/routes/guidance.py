@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from pattern_core.guidance import LIVING, SECTION, Advice, Feedback, Guidance, NewGuidance
 from pattern_core.guidance_quality import PROJECT
 from pattern_db.enums import GuidanceSource, GuidanceState, GuidanceVerdict
-from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of, fields_with, items_of
+from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, items_of, page_of
 from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/guidance", tags=["guidance"])
@@ -49,15 +49,18 @@ class FeedbackRequest(RequestModel):
     note: str | None = None
 
 
-@router.get("", response_model=items_of(GUIDANCE))
+@router.get("", response_model=page_of(GUIDANCE))
 async def list_all(
     home: ToRead,
+    paging: Paged,
     workspace: Workspace,
     state: Annotated[GuidanceState | None, Query(description="Only in this state, else proposed and active.")] = None,
 ) -> object:
     """List guidance of a workspace, the best first."""
     found = await home.constellation.workspaces.find(workspace)
-    return {"items": await _guidance(home).select(found.id, LIVING if state is None else [state])}
+    states = LIVING if state is None else [state]
+    rows = await _guidance(home).select(found.id, states, limit=paging.one_more, after=paging.after)
+    return paging.cut(rows, lambda row: row.id)
 
 
 @router.post("", status_code=201, response_model=GUIDANCE)
@@ -108,11 +111,12 @@ async def unrate(
     guidance: str,
     home: ToWrite,
     verdict: Annotated[GuidanceVerdict, Query(description="What was said.")],
-    author: Annotated[str, Query(description="Who said it.")],
+    author: Annotated[str | None, Query(description="Who said it; by default the caller.")] = None,
     turn: Annotated[str, Query(description="In which turn; empty: outside of turns.")] = "",
 ) -> Advice:
     """Remove a verdict on guidance."""
-    await _guidance(home).take_back(guidance, verdict, author, turn, author=home.caller.author)
+    caller = home.caller.author
+    await _guidance(home).take_back(guidance, verdict, author or caller, turn, author=caller)
     return (await _guidance(home).get(guidance))[0]
 
 
