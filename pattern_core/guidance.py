@@ -204,6 +204,29 @@ class Guidance:
         work.event(CHANGED, about)
 
 
+def advice(
+    connection: Connection, workspace: str, types: Sequence[str], *, author: str | None, turn: str, now: str
+) -> list[GuidanceRow]:
+    """Return active guidance of a workspace for these types of task, the most for the first. It is noted as used, once
+    a day, by the author, if given.
+    """
+    rows = [
+        row
+        for kind in dict.fromkeys(types)
+        for row in guidance.select(
+            connection,
+            workspace,
+            [GuidanceState.ACTIVE],
+            task_types=[kind],
+            limit=SHOWN_MAX if kind == types[0] else PROJECT_SHOWN_MAX,
+        )
+    ]
+    if author is not None:
+        new = [row.id for row in rows if (row.last_used_at or "")[:DAY_CHARS] < now[:DAY_CHARS]]
+        guidance.rate(connection, [feedback(one, GuidanceVerdict.USED, author, turn, now) for one in new])
+    return rows
+
+
 def _known(connection: Connection, ids: Sequence[str]) -> dict[str, GuidanceRow]:
     found = {}
     for one in ids:

@@ -99,18 +99,15 @@ async def export_file(
     version: Annotated[Version, Query(description="Of Delta: the tables of v1, or of v4, which has no tasks.")] = "v1",
 ) -> Response:
     """Export what a program calls its own; what was imported and not changed is as it came."""
-    core, found = home.constellation, None
+    core, author = home.constellation, home.caller.author
     if program == "codepilot":
-        found = await export_chats(core.storage)
-    else:
-        into = await home.find_workspace(_named(workspace)) or ""
-        if program == "decisions":
-            return Response(await export_decisions(core.storage, into), media_type=_LINES)
-        if program == "delia":
-            found = await export_folder(Delia(core, into, home.caller.author))
-        else:
-            found = await export_delta(Delta(constellation=core, workspace=into, author=home.caller.author), version)
-    return JSONResponse(found)
+        return JSONResponse(await export_chats(core.storage))
+    into = await home.find_workspace(_named(workspace)) or ""
+    if program == "decisions":
+        return Response(await export_decisions(core.storage, into), media_type=_LINES)
+    if program == "delia":
+        return JSONResponse(await export_folder(Delia(core, into, author)))
+    return JSONResponse(await export_delta(Delta(constellation=core, workspace=into, author=author), version))
 
 
 def _answer(done: FileImport, **more: object) -> object:
