@@ -19,7 +19,7 @@ import trio
 from pattern_core.decisions import VALUES, Decision, related, sanitized
 from pattern_core.delta_files import FileImport
 from pattern_core.errors import InvalidInput
-from pattern_core.unit_of_work import Storage, given_or_alone
+from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_db.columns import canonical, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind, DecisionSource
@@ -140,8 +140,10 @@ async def import_decisions(
     source: str = "",
     is_trusted: bool = False,
     is_dry: bool = False,
+    on_new: Callable[[UnitOfWork], None] = lambda _work: None,
 ) -> FileImport:
-    """Add the records of a file to a workspace (its id). They are important only if `is_trusted`.
+    """Add the records of a file to a workspace (its id). They are important only if `is_trusted`. `on_new` is called
+    with the unit of work that adds some.
 
     Raises:
         Conflict: there are too many decisions or lines, or another import came between. Nothing is imported.
@@ -157,6 +159,8 @@ async def import_decisions(
         async with given_or_alone(None, storage.commit) as work:
             work.store(plan.store)
             work.store(imports.add, audit)
+            if plan.rows:
+                on_new(work)
             work.event("decisions.imported", {"workspace_id": workspace, **counts, "by": author})
     return done
 

@@ -21,6 +21,7 @@ from pattern_core.budgets.budget import MIDNIGHT
 from pattern_core.compaction.compaction import Compaction
 from pattern_core.compaction.summariser import SummaryUsage
 from pattern_core.conversation.history import from_row
+from pattern_core.decisions import Decisions
 from pattern_core.errors import InvalidInput, LimitReached, PatternError
 from pattern_core.ids import earliest_position
 from pattern_core.journal import DAY_MS, Journal
@@ -34,7 +35,7 @@ from pattern_db.connection import Connection
 from pattern_db.enums import NotableKind, TaskStatus
 from pattern_db.journal import turns, usage
 from pattern_db.journal.usage import DAY_CHARS, OVERVIEW
-from pattern_db.tables import agents, messages, overview, tasks, timers
+from pattern_db.tables import agents, decisions, messages, overview, tasks, timers
 from pattern_db.tables.activity import HIGH
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import MessageRow
@@ -48,7 +49,7 @@ READ_TOKENS_MAX = 20_000  # … and the most tokens of them
 SUMMARY_TOKENS = 150
 QUOTE_TOKENS = 40
 NOTABLE_CHARS_MAX = 500
-LISTED_MAX = 50  # agents, notable events and open tasks in the summary of a period, each
+LISTED_MAX = 50  # agents, notable events, decisions and open tasks in the summary of a period, each
 OPEN = (TaskStatus.PENDING, TaskStatus.IN_PROGRESS, TaskStatus.BLOCKED)
 DAY, WEEK = "overview.day", "overview.week"  # kinds of timers
 
@@ -92,7 +93,9 @@ class OverviewUsage(SummaryUsage):
 class Overview:
     """The overview of one constellation."""
 
-    def __init__(self, storage: Storage, journal: Journal, compaction: Compaction, timers: Timers) -> None:
+    def __init__(
+        self, storage: Storage, journal: Journal, compaction: Compaction, timers: Timers, decided: Decisions
+    ) -> None:
         self._storage, self._journal, self._compaction, self._timers = storage, journal, compaction, timers
         self._due: dict[str, float] = {}  # agent id → when, on trio's clock
         self._changed, self._wakes_at = trio.Event(), math.inf
@@ -100,6 +103,7 @@ class Overview:
         self.is_idle = True  # no model is asked; what is due is found again at the next start
         for kind in (DAY, WEEK):
             timers.on_due(kind, self._sum_up)
+        decided.on_new = self._await_periods
 
     def rested(self, agent_id: str, *, after_s: float = REST_S) -> None:
         """Note that a turn of the agent has ended, or that it hibernates: there may be something to summarise."""
@@ -265,12 +269,15 @@ def _summed_up(connection: Connection, timer: TimerRow, own_id: str, now: str) -
     start, end = timer.ref, timer.due_at
     said = overview.summaries(connection, LISTED_MAX, since=start)
     notable = overview.notable(connection, LISTED_MAX, since=start, until=end)
+    decided = [(one.timestamp, f"{one.event_type}: {one.description}") for one in reversed(notable)]
+    made = decisions.made_between(connection, start, end, LISTED_MAX)
+    decided += [(row.created_at or "", f"decision {row.id}: {row.title}") for row in made]
     return Period(
         id=own_id,
         period_start=start,
         period_end=end,
         summary="\n".join(f"{one.name}: {' '.join(one.summary.split())}" for one in said),
-        key_decisions=[f"{one.event_type}: {one.description}" for one in reversed(notable)],
+        key_decisions=[said for _at, said in sorted(decided, key=itemgetter(0))],
         open_threads=[task.title for task in tasks.page(connection, LISTED_MAX, statuses=OPEN)],
         created_at=now,
     )

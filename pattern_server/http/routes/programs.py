@@ -85,9 +85,8 @@ async def import_file(
         delia = Delia(core, into, author, settings.model or settings.provider)
         done = await import_folder(delia, texts, is_trusted=trust, is_forced=force, is_dry=dry_run)
     else:
-        done = await import_decisions(
-            core.storage, into, data, author=author, source=source, is_trusted=trust, is_dry=dry_run
-        )
+        about: dict[str, Any] = {"author": author, "source": source, "on_new": core.decisions.on_new}
+        done = await import_decisions(core.storage, into, data, **about, is_trusted=trust, is_dry=dry_run)
     return _answer(done, workspace=into or None, outgoing=[line.decode() for line in done.outgoing] if sync else [])
 
 
