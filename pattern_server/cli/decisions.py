@@ -11,6 +11,7 @@ import trio
 
 from pattern_core.decision_files import problems_of
 from pattern_core.ids import SystemClock, system_randomness
+from pattern_core.workspaces import GIT
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, local
 from pattern_server.cli.names import DECISION, WORKSPACE
@@ -96,7 +97,8 @@ def validate(_config: Config, output: Output, file: Path) -> ExitCode:
 async def sync(home: Home, output: Output, file: Path, workspace: str, trust: bool) -> ExitCode:
     """Bring FILE and a project's decisions to the same state, while other programs may write the file.
 
-    What was changed on one side is changed on the other; what was changed on both is listed, and stays as it is.
+    What was changed on one side is changed on the other; what was changed on both is listed, and stays as it is. If
+    settings.json next to FILE, or `pattern workspace prompts`, keeps the project out of prompts, both do from now on.
     """
     store = DecisionStore(file.absolute(), SystemClock(), system_randomness())
     query = {"workspace": workspace, "source": file.name, "trust": trust, "sync": True}
@@ -108,9 +110,25 @@ async def sync(home: Home, output: Output, file: Path, workspace: str, trust: bo
     if written:  # so that the next change on either side is known as one
         data = b"".join(one.line for one in await store.lines())
         await home.call("POST", "programs", "decisions", data=data, params=query)
-    done |= {"file": str(file), "written": written}
-    output.result(done, *imported_lines(done, "Synchronised"))
+    done |= {"file": str(file), "written": written, "in_prompts": await _in_prompts(home, store, done["workspace"])}
+    hidden = [] if done["in_prompts"] else ["Prompts do not show this project."]
+    output.result(done, *imported_lines(done, "Synchronised"), *hidden)
     return SKIPPED if done["conflicts"] or done["skipped"] else DONE
+
+
+async def _in_prompts(home: Home, store: DecisionStore, workspace: str) -> bool:
+    """Keep a project out of prompts here and in the settings if one of the two does; return whether none does. The
+    settings know it by its folders, to the letter.
+    """
+    found, listed = await home.get("workspaces", workspace), (await store.read_settings()).get("disabledProjects")
+    git = [one["alias"] for one in found["aliases"] if one["system"] == GIT]
+    folders = [*found["roots"], *(str(Path(one).parent) for one in git if Path(one).name == ".git")]
+    is_listed = isinstance(listed, list) and any(folder in listed for folder in folders)
+    if found["in_prompts"] and is_listed:
+        await home.call("PATCH", "workspaces", workspace, body={"in_prompts": False})
+    elif not found["in_prompts"] and not is_listed:
+        await store.disable(folders)
+    return found["in_prompts"] and not is_listed
 
 
 def imported_lines(done: Json, verb: str = "Imported", *, is_dry: bool = False) -> list[str]:
