@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ HELPFUL, HARMFUL, USED = GuidanceVerdict
 PROPOSED, ACTIVE, ARCHIVED, MERGED = GuidanceState
 AGENT = "agent:ada"
 NOW = "2026-01-01T00:00:00.000Z"
-AT = {"author": AGENT, "turn": "t1", "now": NOW}
+AT: dict[str, Any] = {"author": AGENT, "turn": "t1", "now": NOW}
 
 
 @dataclass
