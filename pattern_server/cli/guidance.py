@@ -114,7 +114,7 @@ async def rate(
 ) -> None:
     """Say that the guidance ID was helpful, harmful or used, or take that back."""
     if (note if take_back else by) is not None:
-        raise click.UsageError("--note is for a new verdict, --by for one that is taken back.")
+        raise click.UsageError("--note is for a new verdict, --by for one that is removed.")
     said = {"verdict": verdict, "turn": turn or ""}
     if take_back:
         row = await home.call("DELETE", "guidance", guidance_id, "feedback", params={**said, "author": by})

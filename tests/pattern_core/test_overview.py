@@ -157,11 +157,12 @@ async def test_no_summary_is_written_of_the_only_agent_of_an_archived_one_and_of
         for _ in range(4):
             await world.wait(await world.submit("Secret. " * 20, "ada", session_id=session.id))
         await clock.sleep(2 * REST_S)
-        assert asked(world) == []
-        await talk(world, 1)
-        await clock.sleep(2 * REST_S)
         found = await summary_of(world)
-        assert found is not None and found.messages_covered == 12 and "Secret" not in asked(world)[0]
+        assert found is not None and found.messages_covered == 10 and "Secret" not in asked(world)[0]
+        for _ in range(4):
+            await world.wait(await world.submit("Secret. " * 20, "ada", session_id=session.id))
+        await clock.sleep(2 * REST_S)
+        assert len(asked(world)) == 1, "what is said in a session is no reason"
         await talk(world, 3, "bob")
         await world.constellation.roster.update("bob", {"status": AgentStatus.ARCHIVED})
         await clock.sleep(2 * REST_S)
