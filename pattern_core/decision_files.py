@@ -8,7 +8,6 @@ Source of the format: `decisions.jsonl` of pi-lodestone 0.2, with its later fiel
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from pattern_core.decisions import VALUES, Decision, related, sanitized
 from pattern_core.delta_files import FileImport
 from pattern_core.errors import InvalidInput
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
-from pattern_db.columns import canonical, to_json
+from pattern_db.columns import canonical, strict_json, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.tables import decisions, imports
@@ -178,8 +177,8 @@ def record_of(line: bytes) -> Record:
         InvalidInput: it has none.
     """
     try:
-        found = json.loads(line.decode(), parse_constant=_refused)
-    except (ValueError, RecursionError) as error:
+        found = strict_json(line.decode())
+    except ValueError as error:
         raise InvalidInput(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidInput("not an object")
@@ -413,7 +412,3 @@ def _time(given: object) -> str | None:
         return canonical(given) if isinstance(given, str) else None
     except ValueError:
         return None
-
-
-def _refused(name: str) -> None:
-    raise ValueError(f"{name} is not a number")

@@ -38,6 +38,24 @@ def from_json(text: str | None) -> Json:
     return None if text is None else json.loads(text)
 
 
+def strict_json(text: str | bytes) -> Json:
+    """Return the value of JSON that another program wrote, as RFC 8259 has it.
+
+    Raises:
+        ValueError: it is not JSON, has NaN or infinity, or is nested too deeply.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refused)
+    except RecursionError:
+        raise ValueError("it is nested too deeply; send a flatter value") from None
+    check_depth(value)
+    return value
+
+
+def _refused(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
 def check_depth(value: Json) -> None:
     """Refuse a value that is nested too deeply to be serialised.
 

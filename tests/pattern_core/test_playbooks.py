@@ -347,7 +347,7 @@ def test_p46_a_fix_keeps_what_it_does_not_understand_and_is_idempotent() -> None
         (b"7", ["coding.json: Unknown format (expected array or object)"]),
         (b'{"bullets": 7}', ["coding.json: Unknown format"]),
         (b"\xff", ["coding.json: not UTF-8"]),
-        (b"[NaN]", ["coding.json: Invalid JSON - NaN is not JSON"]),
+        (b"[NaN]", ["coding.json: Invalid JSON - NaN is not a JSON number"]),
         (b"[" * 9_999, ["coding.json: Invalid JSON"]),
         (of(SEEDS, version=3).encode(), ["coding.json: Schema version 3 is newer than 2"]),
         (of(SEEDS, {**SEEDS, "content": "Another one, too"}).encode(), ["coding.json[1]: id: the same as of [0]"]),

@@ -6,7 +6,6 @@ they are. `pattern import` and `pattern export` read and write the files.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -64,8 +63,8 @@ async def import_file(
 ) -> object:
     """Import a file of another program, each row once; what was changed only in the file is changed here, too."""
     data, core, author = await request.body(), home.constellation, home.caller.author
-    rows = _read(_TABLES, data) if program in ("codepilot", "delta") else {}
-    texts = _read(_TEXTS, data) if program == "delia" else {}
+    rows = await _read(_TABLES, request) if program in ("codepilot", "delta") else {}
+    texts = await _read(_TEXTS, request) if program == "delia" else {}
     if program == "codepilot":
         if dry_run:
             raise InvalidInput("there is no dry run for the sessions of Codepilot; leave out `dry_run`")
@@ -120,9 +119,9 @@ def _named(workspace: str | None) -> str:
     return workspace
 
 
-def _read(kind: TypeAdapter[T], data: bytes) -> T:
+async def _read(kind: TypeAdapter[T], request: Request) -> T:
     try:
-        return kind.validate_python(json.loads(data), strict=True)
-    except (ValueError, RecursionError) as error:  # pydantic's is one
+        return kind.validate_python(await request.json(), strict=True)
+    except ValueError as error:  # pydantic's is one
         why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise InvalidInput(f"the body is neither rows by table nor texts by path: {why}") from None

@@ -84,17 +84,13 @@ async def get(workspace: str, home: ToRead) -> Workspace:
 @router.patch("/workspaces/{workspace}", response_model=WORKSPACE)
 async def update(workspace: str, body: WorkspaceUpdateRequest, home: ToWrite) -> Workspace:
     """Say whether prompts of its sessions show a workspace."""
-    workspaces = home.constellation.workspaces
-    found = await workspaces.find(workspace)
-    return await workspaces.show_in_prompts(found.id, body.in_prompts, author=home.caller.author)
+    return await home.constellation.workspaces.show_in_prompts(workspace, body.in_prompts, author=home.caller.author)
 
 
 @router.post("/workspaces/{workspace}/roots", response_model=WORKSPACE)
 async def add_root(workspace: str, body: RootRequest, home: ToWrite) -> Workspace:
     """Add a folder of the server's machine to a workspace: all that lies in it belongs to the workspace."""
-    workspaces = home.constellation.workspaces
-    found = await workspaces.find(workspace)
-    return await workspaces.add_root(found.id, body.path, author=home.caller.author)
+    return await home.constellation.workspaces.add_root(workspace, body.path, author=home.caller.author)
 
 
 @router.delete("/workspaces/{workspace}/roots", response_model=WORKSPACE)
@@ -102,26 +98,20 @@ async def remove_root(
     workspace: str, home: ToWrite, path: Annotated[str, Query(description="The folder, by its whole path.")]
 ) -> Workspace:
     """Take a folder from a workspace; what is stored in the workspace stays."""
-    workspaces = home.constellation.workspaces
-    found = await workspaces.find(workspace)
-    return await workspaces.remove_root(found.id, path, author=home.caller.author)
+    return await home.constellation.workspaces.remove_root(workspace, path, author=home.caller.author)
 
 
 @router.post("/workspaces/{workspace}/aliases", response_model=WORKSPACE)
 async def add_alias(workspace: str, body: AliasRequest, home: ToWrite) -> Workspace:
     """Add what another system calls a workspace."""
-    workspaces = home.constellation.workspaces
-    found = await workspaces.find(workspace)
     alias = WorkspaceAlias(body.system, body.alias)
-    return await workspaces.add_alias(found.id, alias, author=home.caller.author)
+    return await home.constellation.workspaces.add_alias(workspace, alias, author=home.caller.author)
 
 
 @router.post("/workspaces/{workspace}/merge", response_model=WORKSPACE)
 async def merge(workspace: str, body: WorkspaceMergeRequest, home: ToWrite) -> Workspace:
     """Merge a workspace into another one: everything of it belongs to that, and it is gone."""
-    workspaces = home.constellation.workspaces
-    old, new = await workspaces.find(workspace), await workspaces.find(body.into)
-    return await workspaces.merge(old.id, new.id, author=home.caller.author)
+    return await home.constellation.workspaces.merge(workspace, body.into, author=home.caller.author)
 
 
 @router.get("/context", response_model=WorkspaceContext)
