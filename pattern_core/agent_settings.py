@@ -148,6 +148,8 @@ class AgentSettings:
     hibernate_after_s: Annotated[float, Field(ge=60, le=366 * 86_400)] | None = None
     # tokens of prompt and answer; at most the model's window
     context_window: Annotated[int, Field(ge=1_000, le=WINDOW_MAX)] = WINDOW_MAX
+    # `provider/model` that proposes guidance from its sessions; default: its own
+    reflection_model: SplitName | None = None
     context: Annotated[ContextSettings, BeforeValidator(without_null)] = field(default_factory=ContextSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
     routing: RoutingSettings = field(default_factory=RoutingSettings)

@@ -231,7 +231,7 @@ class Constellation:
         self.workspaces, self.decisions = Workspaces(storage), Decisions(storage)
         self.handoffs = Handoffs(storage, self.roster.get)
         self.assignments = Assignments(storage, self.roster.get)
-        self.overview = Overview(storage, self._journal, self.compaction, self.timers)
+        self.overview = Overview(storage, self._journal, self.compaction, self.timers, self.decisions)
         self.roster.on_hibernation = partial(self.overview.rested, after_s=0)
         self.outbox = Outbox(storage)
         for kind in ("agent", "group"):

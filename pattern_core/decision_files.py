@@ -8,7 +8,6 @@ Source of the format: `decisions.jsonl` of pi-lodestone 0.2, with its later fiel
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,8 @@ import trio
 from pattern_core.decisions import VALUES, Decision, related, sanitized
 from pattern_core.delta_files import FileImport
 from pattern_core.errors import InvalidInput
-from pattern_core.unit_of_work import Storage, given_or_alone
-from pattern_db.columns import canonical, to_json
+from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
+from pattern_db.columns import canonical, strict_json, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.tables import decisions, imports
@@ -140,8 +139,10 @@ async def import_decisions(
     source: str = "",
     is_trusted: bool = False,
     is_dry: bool = False,
+    on_new: Callable[[UnitOfWork], None] = lambda _work: None,
 ) -> FileImport:
-    """Add the records of a file to a workspace (its id). They are important only if `is_trusted`.
+    """Add the records of a file to a workspace (its id). They are important only if `is_trusted`. `on_new` is called
+    with the unit of work that adds some.
 
     Raises:
         Conflict: there are too many decisions or lines, or another import came between. Nothing is imported.
@@ -157,6 +158,8 @@ async def import_decisions(
         async with given_or_alone(None, storage.commit) as work:
             work.store(plan.store)
             work.store(imports.add, audit)
+            if plan.rows:
+                on_new(work)
             work.event("decisions.imported", {"workspace_id": workspace, **counts, "by": author})
     return done
 
@@ -174,8 +177,8 @@ def record_of(line: bytes) -> Record:
         InvalidInput: it has none.
     """
     try:
-        found = json.loads(line.decode(), parse_constant=_refused)
-    except (ValueError, RecursionError) as error:
+        found = strict_json(line.decode())
+    except ValueError as error:
         raise InvalidInput(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidInput("not an object")
@@ -409,7 +412,3 @@ def _time(given: object) -> str | None:
         return canonical(given) if isinstance(given, str) else None
     except ValueError:
         return None
-
-
-def _refused(name: str) -> None:
-    raise ValueError(f"{name} is not a number")

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
 from pattern_core.decision_ranking import similar
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.unit_of_work import Storage, given_or_alone
+from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import masked
 from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind
@@ -80,6 +80,7 @@ class Decisions:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self.on_new: Callable[[UnitOfWork], None] = lambda _work: None  # `_work` has a new decision
 
     async def known(self, workspace: str | None, **page: Any) -> tuple[list[Decision], list[DecisionLink]]:
         """Return the decisions of a workspace (its id), or of all, in the order of storing, and their links; with the
@@ -126,6 +127,7 @@ class Decisions:
         )
         async with given_or_alone(None, self._storage.commit) as work:
             work.store(decisions.add, [row])
+            self.on_new(work)
             work.event(CHANGED, {"decision_id": row.id, "workspace_id": workspace, "by": author})
         return row, similar(title, text, rows)
 

@@ -24,13 +24,12 @@ from pattern_core.guidance import Guidance
 from pattern_core.playbooks import Bullet
 from pattern_core.unit_of_work import UnitOfWork, given_or_alone
 from pattern_core.untrusted import masked
-from pattern_db.columns import Json, to_json
+from pattern_db.columns import to_json
 from pattern_db.enums import GuidanceState, GuidanceVerdict
 from pattern_db.errors import RowNotFound
 from pattern_db.tables import external_refs, guidance, imports
 from pattern_db.tables.external_refs import ExternalRef
 from pattern_db.tables.guidance import GuidanceRow
-from pattern_db.tables.imports import ArchiveImport
 
 SYSTEM, PLAYBOOK, FOLDER = "delia", "playbook", "folder"
 DOCUMENTS = ("profiles", "memories")
@@ -232,10 +231,7 @@ async def import_folder(
         except PatternError as error:
             done.skipped.append(f"{path}: {error.message}")
     if not is_dry and (done.added or done.updated):
-        log: Json = {"root": "", "owners": [], "decisions": [], "system": SYSTEM, "workspace": delia.workspace}
-        log |= {"added": done.added, "updated": done.updated, "present": done.present}
-        found = len(done.conflicts) + len(done.skipped)
-        row = ArchiveImport(storage.ids.new("imp"), storage.now(), ".delia", playbooks.VERSION, found, 0, log)
+        row = done.audit(storage, ".delia", playbooks.VERSION, system=SYSTEM, workspace=delia.workspace)
         await storage.database.write(imports.add, row)
     return done
 

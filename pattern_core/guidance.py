@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import trio
 
@@ -59,10 +60,12 @@ class Guidance:
         states: Sequence[GuidanceState] = LIVING,
         *,
         task_types: Sequence[str] | None = None,
-        limit: int = -1,
+        **page: Any,
     ) -> list[GuidanceRow]:
-        """Return guidance of a workspace (its id), or of all, in these states, the best first."""
-        return await self._storage.database.read(guidance.select, workspace, states, task_types=task_types, limit=limit)
+        """Return guidance of a workspace (its id), or of all, in these states, the best first; with `limit` and `after`
+        a page of it.
+        """
+        return await self._storage.database.read(guidance.select, workspace, states, task_types=task_types, **page)
 
     async def get(self, guidance_id: str) -> tuple[GuidanceRow, list[GuidanceFeedback]]:
         """Return guidance and the feedback on it.
@@ -199,6 +202,29 @@ class Guidance:
     def _note(self, work: UnitOfWork, row: GuidanceRow, state: GuidanceState, author: str) -> None:
         about = {"guidance_id": row.id, "workspace_id": row.workspace, "state": state.value, "by": author}
         work.event(CHANGED, about)
+
+
+def advice(
+    connection: Connection, workspace: str, types: Sequence[str], *, author: str | None, turn: str, now: str
+) -> list[GuidanceRow]:
+    """Return active guidance of a workspace for these types of task, the most for the first. It is noted as used, once
+    a day, by the author, if given.
+    """
+    rows = [
+        row
+        for kind in dict.fromkeys(types)
+        for row in guidance.select(
+            connection,
+            workspace,
+            [GuidanceState.ACTIVE],
+            task_types=[kind],
+            limit=SHOWN_MAX if kind == types[0] else PROJECT_SHOWN_MAX,
+        )
+    ]
+    if author is not None:
+        new = [row.id for row in rows if (row.last_used_at or "")[:DAY_CHARS] < now[:DAY_CHARS]]
+        guidance.rate(connection, [feedback(one, GuidanceVerdict.USED, author, turn, now) for one in new])
+    return rows
 
 
 def _known(connection: Connection, ids: Sequence[str]) -> dict[str, GuidanceRow]:

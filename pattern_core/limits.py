@@ -94,6 +94,7 @@ class Limits:
     approvals_pending_max: int = 1_000  # open questions to people
     approval_expiry_s: float = 7 * 24 * 3600.0  # how long a question to a person stays open
     overview_tokens_daily: int = 100_000  # of models, for agents' summaries of one day (UTC); 0: they quote messages
+    reflection_tokens_daily: int = 0  # of models, for guidance that they propose from sessions in a day (UTC); 0: none
     retention_days: int = 90  # days for which events, steps and prompt logs of ended turns are kept; 0: for ever
     event_buffer_max: int = 1_000  # newest events kept in memory for live streams
     delta_flush_s: float = 0.1  # streamed text is stored at least this often

@@ -11,30 +11,30 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from operator import itemgetter
 
 import trio
 
-from pattern_core.budgets.budget import MIDNIGHT
 from pattern_core.compaction.compaction import Compaction
-from pattern_core.compaction.summariser import SummaryUsage
+from pattern_core.compaction.summariser import DailyUsage
 from pattern_core.conversation.history import from_row
-from pattern_core.errors import InvalidInput, LimitReached, PatternError
+from pattern_core.decisions import Decisions
+from pattern_core.errors import InvalidInput, PatternError
 from pattern_core.ids import earliest_position
 from pattern_core.journal import DAY_MS, Journal
 from pattern_core.messages import Message, check_text
-from pattern_core.models.model import ModelRequest
-from pattern_core.models.tokens import clip, estimate_request, message_tokens
+from pattern_core.models.tokens import clip, message_tokens
+from pattern_core.reflection import Reflector
 from pattern_core.timers import Timers
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.enums import NotableKind, TaskStatus
-from pattern_db.journal import turns, usage
-from pattern_db.journal.usage import DAY_CHARS, OVERVIEW
-from pattern_db.tables import agents, messages, overview, tasks, timers
+from pattern_db.journal import turns
+from pattern_db.journal.usage import OVERVIEW
+from pattern_db.tables import agents, decisions, messages, overview, tasks, timers
 from pattern_db.tables.activity import HIGH
 from pattern_db.tables.agents import AgentRow
 from pattern_db.tables.messages import MessageRow
@@ -48,7 +48,7 @@ READ_TOKENS_MAX = 20_000  # … and the most tokens of them
 SUMMARY_TOKENS = 150
 QUOTE_TOKENS = 40
 NOTABLE_CHARS_MAX = 500
-LISTED_MAX = 50  # agents, notable events and open tasks in the summary of a period, each
+LISTED_MAX = 50  # agents, notable events, decisions and open tasks in the summary of a period, each
 OPEN = (TaskStatus.PENDING, TaskStatus.IN_PROGRESS, TaskStatus.BLOCKED)
 DAY, WEEK = "overview.day", "overview.week"  # kinds of timers
 
@@ -66,33 +66,12 @@ NotableEvent = NotableRow
 _log = logging.getLogger(__name__)
 
 
-@dataclass(kw_only=True)
-class OverviewUsage(SummaryUsage):
-    """The budgets that apply to every call of the agent, and in addition the overview's own."""
-
-    purpose: str = OVERVIEW
-    tokens_daily: int
-
-    async def reserve(self, provider: str, request: ModelRequest) -> None:
-        """Reserve the worst case of a summary.
-
-        Raises:
-            LimitReached: a budget forbids it.
-        """
-        midnight = self.journal.now()[:DAY_CHARS] + MIDNIGHT
-        spent = await self.journal.database.read(usage.tokens_for, OVERVIEW, midnight)
-        if spent + estimate_request(request) + request.max_output_tokens > self.tokens_daily:
-            raise LimitReached(
-                f"{spent:,} of {self.tokens_daily:,} tokens a day for the overview are spent, and this summary could"
-                " need more than are left; to allow more: limits.overview_tokens_daily"
-            )
-        await super().reserve(provider, request)
-
-
 class Overview:
     """The overview of one constellation."""
 
-    def __init__(self, storage: Storage, journal: Journal, compaction: Compaction, timers: Timers) -> None:
+    def __init__(
+        self, storage: Storage, journal: Journal, compaction: Compaction, timers: Timers, decided: Decisions
+    ) -> None:
         self._storage, self._journal, self._compaction, self._timers = storage, journal, compaction, timers
         self._due: dict[str, float] = {}  # agent id → when, on trio's clock
         self._changed, self._wakes_at = trio.Event(), math.inf
@@ -100,6 +79,9 @@ class Overview:
         self.is_idle = True  # no model is asked; what is due is found again at the next start
         for kind in (DAY, WEEK):
             timers.on_due(kind, self._sum_up)
+        decided.on_new = self._await_periods
+        daily = compaction.limits.reflection_tokens_daily
+        self._reflector = Reflector(storage, journal, compaction.models, daily)
 
     def rested(self, agent_id: str, *, after_s: float = REST_S) -> None:
         """Note that a turn of the agent has ended, or that it hibernates: there may be something to summarise."""
@@ -127,6 +109,7 @@ class Overview:
             self.is_idle = False
             try:
                 await self._write(agent_id)
+                await self._reflector.reflect(agent_id)
             except (PatternError, ValueError) as error:  # such as a deleted agent, or a damaged message
                 _log.warning("no summary of an agent was written", {"agent": agent_id, "error": str(error)})
             finally:
@@ -169,8 +152,13 @@ class Overview:
     ) -> tuple[str | None, str | None]:
         """Return the text and the model that wrote it; no text where that of a model is kept until one can write."""
         models, limits = self._compaction.models, self._compaction.limits
-        charged = OverviewUsage(
-            models=models, journal=self._journal, agent_id=agent.id, tokens_daily=limits.overview_tokens_daily
+        charged = DailyUsage(
+            models=models,
+            journal=self._journal,
+            agent_id=agent.id,
+            purpose=OVERVIEW,
+            tokens_daily=limits.overview_tokens_daily,
+            limit="limits.overview_tokens_daily",
         )
         deadline = trio.current_time() + models.limits(agent.model_provider).turn_timeout_s
         asked = self._compaction.summariser(agent, charged, deadline)
@@ -265,12 +253,15 @@ def _summed_up(connection: Connection, timer: TimerRow, own_id: str, now: str) -
     start, end = timer.ref, timer.due_at
     said = overview.summaries(connection, LISTED_MAX, since=start)
     notable = overview.notable(connection, LISTED_MAX, since=start, until=end)
+    decided = [(one.timestamp, f"{one.event_type}: {one.description}") for one in reversed(notable)]
+    made = decisions.made_between(connection, start, end, LISTED_MAX)
+    decided += [(row.created_at or "", f"decision {row.id}: {row.title}") for row in made]
     return Period(
         id=own_id,
         period_start=start,
         period_end=end,
         summary="\n".join(f"{one.name}: {' '.join(one.summary.split())}" for one in said),
-        key_decisions=[f"{one.event_type}: {one.description}" for one in reversed(notable)],
+        key_decisions=[said for _at, said in sorted(decided, key=itemgetter(0))],
         open_threads=[task.title for task in tasks.page(connection, LISTED_MAX, statuses=OPEN)],
         created_at=now,
     )

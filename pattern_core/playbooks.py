@@ -29,7 +29,7 @@ from pattern_core.guidance_quality import (
     utility_ratio,
 )
 from pattern_core.untrusted import masked
-from pattern_db.columns import check_depth, iso
+from pattern_db.columns import iso, strict_json
 from pattern_db.enums import GuidanceSource
 from pattern_db.tables.guidance import GuidanceRow
 
@@ -99,10 +99,9 @@ def opened(text: str) -> Playbook:
         InvalidInput: it is not JSON, or neither a list nor an object with a list of bullets.
     """
     try:
-        document = json.loads(text.removeprefix("\ufeff"), parse_constant=_refused)
-        check_depth(document)
+        document = strict_json(text.removeprefix("\ufeff"))
         text.encode()
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidInput(f"Invalid JSON - {error}") from None
     if isinstance(document, list):
         return Playbook(document, 1, document)
@@ -336,7 +335,3 @@ def _time(value: Any) -> str | None:
 def _written_time(time: str | None) -> str | None:
     """Return a stored time as Delia writes it: without an offset, in microseconds."""
     return None if time is None else f"{time.removesuffix('Z')}000"
-
-
-def _refused(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

@@ -172,15 +172,15 @@ class Workspaces:
         return await self.find(given)
 
     async def add_root(self, workspace: str, path: str, *, author: str) -> Workspace:
-        """Add a folder to a workspace (as `find` knows it, here and below): what lies in it belongs to the workspace.
+        """Add a folder to a workspace (its id, name or a folder): what lies in it belongs to the workspace.
 
         Raises:
             NotFound: there is no such workspace.
             InvalidInput: the path is not absolute, or cannot be one.
             Conflict: it is another workspace's, or there are too many.
         """
-        found, place = await self.find(workspace), await trio.to_thread.run_sync(locate, path)
-        return await self._change(found.id, workspaces.add_root, place.path, author)
+        place = await trio.to_thread.run_sync(locate, path)
+        return await self._change(workspace, workspaces.add_root, place.path, author)
 
     async def remove_root(self, workspace: str, path: str, *, author: str) -> Workspace:
         """Take a folder, which need not exist any more, from a workspace; what is stored in the workspace stays.
@@ -189,14 +189,13 @@ class Workspaces:
             InvalidInput: the path cannot be one.
             NotFound: there is no such workspace, or it is not a root of it.
         """
-        found, place = await self.find(workspace), await trio.to_thread.run_sync(locate, path)
+        place, found = await trio.to_thread.run_sync(locate, path), await self.find(workspace)
         given = path if path in found.roots else place.path  # a link may lead elsewhere than it did
         return await self._change(found.id, workspaces.remove_root, given, author)
 
     async def show_in_prompts(self, workspace: str, is_shown: bool, *, author: str) -> Workspace:
         """Say whether turns of the workspace's sessions show a map and decisions of it."""
-        found = await self.find(workspace)
-        return await self._change(found.id, workspaces.show_in_prompts, is_shown, author)
+        return await self._change(workspace, workspaces.show_in_prompts, is_shown, author)
 
     async def add_alias(
         self, workspace: str, alias: WorkspaceAlias, *, author: str, work: UnitOfWork | None = None
@@ -210,16 +209,18 @@ class Workspaces:
         found = await self.find(workspace)
         if not all(1 <= len(check_plain(text, "an alias")) <= PATH_CHARS_MAX for text in (alias.system, alias.alias)):
             raise InvalidInput(f"a system and an alias have 1 to {PATH_CHARS_MAX} characters")
-        return await self._change(found.id, workspaces.add_alias, alias, author, work)
+        return await self._change(workspace, workspaces.add_alias, alias, author, work)
 
     async def _change(
         self,
-        workspace_id: str,
+        workspace: str,
         change: Callable[[Connection, str, T], None],
         given: T,
         author: str,
         work: UnitOfWork | None = None,
     ) -> Workspace:
+        workspace_id = (await self.find(workspace)).id
+
         def store(connection: Connection) -> None:
             change(connection, workspace_id, given)
             row = workspaces.find(connection, workspace_id)
@@ -231,15 +232,15 @@ class Workspaces:
             unit.event(CHANGED, {"workspace_id": workspace_id, "by": author})
         return await self.find(workspace_id)
 
-    async def merge(self, workspace: str, into: str, *, author: str) -> Workspace:
-        """Let everything of a workspace belong to another one, and delete it.
+    async def merge(self, old: str, new: str, *, author: str) -> Workspace:
+        """Let everything of the workspace `old` belong to `new`, and delete it.
 
         Raises:
             InvalidInput: they are the same.
             NotFound: there is no such workspace.
             Conflict: both have a value under the same key.
         """
-        old_id, new_id = (await self.find(workspace)).id, (await self.find(into)).id
+        old_id, new_id = (await self.find(old)).id, (await self.find(new)).id
         if old_id == new_id:
             raise InvalidInput("a workspace cannot be merged into itself; name another one")
         async with given_or_alone(None, self._storage.commit) as work:

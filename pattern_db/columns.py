@@ -38,8 +38,21 @@ def from_json(text: str | None) -> Json:
     return None if text is None else json.loads(text)
 
 
-def refuse_constant(name: str) -> NoReturn:
-    """Refuse what Python's reader accepts as JSON beyond RFC 8259, as its `parse_constant`: NaN and infinities."""
+def strict_json(text: str | bytes) -> Json:
+    """Return the value of JSON that another program wrote, as RFC 8259 has it.
+
+    Raises:
+        ValueError: it is not JSON, has NaN or infinity, or is nested too deeply.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refused)
+    except RecursionError:
+        raise ValueError("it is nested too deeply; send a flatter value") from None
+    check_depth(value)
+    return value
+
+
+def _refused(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 

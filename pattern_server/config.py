@@ -133,12 +133,15 @@ def remote_token() -> str:
     return os.environ.get("PATTERN_TOKEN", "").strip()
 
 
+MAY_BE_ZERO = ("retention_days", "overview_tokens_daily", "reflection_tokens_daily")  # limits for which that means none
+
+
 def _check_limits(limits: Limits, path: str = "") -> Limits:
     for item in fields(limits):
         value = getattr(limits, item.name)
         if is_dataclass(value):
             _check_limits(cast("Limits", value), f"{path}{item.name}.")
-        elif not value > 0 and (value, item.name) != (0, "retention_days"):
+        elif not value > 0 and not (value == 0 and item.name in MAY_BE_ZERO):
             raise ValueError(f"{path}{item.name} must be greater than 0")
     return limits
 

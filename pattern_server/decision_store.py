@@ -143,16 +143,32 @@ class DecisionStore:
     async def read_settings(self) -> dict[str, Any]:
         """Return the settings; those of a new store, if they cannot be read."""
         await self.ensure()
-        with suppress(OSError, ValueError):
-            found = json.loads(await trio.to_thread.run_sync(self.settings.read_bytes))
-            if isinstance(found, dict):
-                return found
+        with suppress(OSError, InvalidInput):
+            return await trio.to_thread.run_sync(self._settings)
         return {"disabledProjects": []}
 
     async def write_settings(self, settings: Mapping[str, Any]) -> None:
         """Replace the settings."""
-        content = json.dumps(settings, ensure_ascii=False, indent=2).encode(errors="backslashreplace")
-        await self._mutate(lambda: self._write(self.settings, content))
+        await self._mutate(lambda: self._write(self.settings, _pretty(settings)))
+
+    async def disable(self, folders: Collection[str]) -> None:
+        """Add folders, as they are, to the projects that programs keep out of prompts.
+
+        Raises:
+            InvalidInput: the settings cannot be read; they stay as they are.
+        """
+
+        def work() -> None:
+            settings = self._settings()
+            listed = settings.get("disabledProjects", [])
+            if not isinstance(listed, list):
+                raise InvalidInput(f"`disabledProjects` in {self.settings} is not a list; change it, then try again")
+            new = [*listed, *(one for one in folders if one not in listed)]
+            if new != listed:
+                settings["disabledProjects"] = sorted(new) if all(isinstance(one, str) for one in new) else new
+                self._write(self.settings, _pretty(settings))
+
+        await self._mutate(work)
 
     async def migrate_legacy(self, *, is_dry: bool = False) -> dict[str, Any]:
         """Take over what is worth keeping of `observations.jsonl` and `index.json` next to the file, and rename these.
@@ -222,6 +238,15 @@ class DecisionStore:
             with suppress(FileExistsError), path.open("xb") as file:
                 file.write(content)
 
+    def _settings(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.settings.read_bytes())
+        except ValueError as error:
+            raise InvalidInput(f"{self.settings} is not JSON ({error}); change it, then try again") from None
+        if not isinstance(found, dict):
+            raise InvalidInput(f"{self.settings} is not an object; change it, then try again")
+        return found
+
     def _read(self) -> list[StoreLine]:
         self._ensure()
         with self.file.open("rb") as file:
@@ -267,6 +292,10 @@ class DecisionStore:
         # With two names in it, one of us was stopped after it had made the directory, and continued in another one's.
         if [*self._lock.glob("*")] != [self._lock / self._owner]:
             raise _LockLost
+
+
+def _pretty(settings: Mapping[str, Any]) -> bytes:
+    return json.dumps(settings, ensure_ascii=False, indent=2).encode(errors="backslashreplace")
 
 
 def _lines_of(data: bytes) -> list[StoreLine]:

@@ -16,6 +16,7 @@ from itertools import chain, zip_longest
 from pattern_core.agent_settings import CompactionSettings
 from pattern_core.answers import without_run
 from pattern_core.budgets import reservations
+from pattern_core.budgets.budget import MIDNIGHT
 from pattern_core.budgets.reservations import worst_case
 from pattern_core.errors import LimitReached
 from pattern_core.events import Event
@@ -29,8 +30,9 @@ from pattern_core.models.tokens import clip, clip_middle, estimate_request, esti
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_core.untrusted import escaped, neutral, plain
 from pattern_db.connection import Connection
+from pattern_db.journal import usage
 from pattern_db.journal.budgets import ReservationRow
-from pattern_db.journal.usage import SUMMARY
+from pattern_db.journal.usage import DAY_CHARS, SUMMARY
 
 CALLS_MAX = 6  # of a model in one compaction; the rest leaves with a stub
 SHARE_OF_WINDOW = 0.7  # estimates are right within a third
@@ -122,6 +124,22 @@ class SummaryUsage:
         self.held = None
         self.journal.meters.tokens(provider, request.model, spent, cost)
 
+    async def ask(self, provider: str, request: ModelRequest, deadline: float) -> ModelReply:
+        """Return a model's answer; its worst case is reserved before, and what it used is stored.
+
+        Raises:
+            LimitReached: a budget forbids it.
+            ModelError: there is no answer.
+        """
+        await self.reserve(provider, request)
+        try:
+            answer = await self.models.ask(request, ModelChain.of(provider, request.model), _ignore, deadline)
+        except ModelError:
+            await self.settle(provider, request, None)
+            raise
+        await self.settle(provider, request, answer.usage)
+        return answer
+
     def _call(self, provider: str, model: str) -> reservations.ModelCall:
         return reservations.ModelCall(
             turn=self.turn,
@@ -132,6 +150,31 @@ class SummaryUsage:
             model=model,
             purpose=self.purpose,
         )
+
+
+@dataclass(slots=True, kw_only=True)
+class DailyUsage(SummaryUsage):
+    """The budgets that apply to every call of the agent, and in addition one for all calls of the purpose in a day, in
+    tokens: that of the setting `limit`.
+    """
+
+    tokens_daily: int
+    limit: str
+
+    async def reserve(self, provider: str, request: ModelRequest) -> None:
+        """Reserve the worst case of a call.
+
+        Raises:
+            LimitReached: a budget forbids it.
+        """
+        midnight = self.journal.now()[:DAY_CHARS] + MIDNIGHT
+        spent = await self.journal.database.read(usage.tokens_for, self.purpose, midnight)
+        if spent + estimate_request(request) + request.max_output_tokens > self.tokens_daily:
+            raise LimitReached(
+                f"{spent:,} of {self.tokens_daily:,} tokens a day for this ({self.purpose}) are spent, and the call"
+                f" could need more than are left; to allow more: {self.limit}"
+            )
+        await SummaryUsage.reserve(self, provider, request)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -239,14 +282,7 @@ class Summariser:
             messages=[user("\n".join([*before, OPEN, *lines, CLOSE, "Now write the summary."]))],
             max_output_tokens=min(2 * self.summary_tokens, output_max),
         )
-        await self.usage.reserve(self.provider, request)
-        try:
-            answer = await self.models.ask(request, ModelChain.of(self.provider, self.model), _ignore, self.deadline)
-        except ModelError:
-            await self.usage.settle(self.provider, request, None)
-            raise
-        await self.usage.settle(self.provider, request, answer.usage)
-        return answer
+        return await self.usage.ask(self.provider, request, self.deadline)
 
     def _checked(self, answer: ModelReply, record: Sequence[str]) -> str:
         """Return the answer's text, cut to the longest summary; empty, with `trouble`, if it is not a summary of the

@@ -81,11 +81,11 @@ class RecentTurns:
         if len(self._turns) > TURNS_MAX:
             del self._turns[next(iter(self._turns))]
 
-    def change(self, turn_id: str, status: str) -> None:
-        """Note a turn's new status."""
+    def change(self, turn_id: str, status: str, agent_id: str) -> None:
+        """Note the new status of an agent's turn, which may be one of a session, that prompts do not show."""
         if turn_id in self._turns:
             self._turns[turn_id].status = status
-            self._on_change(self._turns[turn_id].agent_id)
+        self._on_change(agent_id)
 
     def rename(self, agent_id: str, name: str | None) -> None:
         """Note an agent's new name; None if it was deleted, and its turns with it."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import trio
@@ -23,7 +22,7 @@ from pattern_core.agent_settings import ContextSettings
 from pattern_core.conversation.history import History
 from pattern_core.decision_ranking import RankedDecisions
 from pattern_core.errors import PatternError
-from pattern_core.guidance import DAY_CHARS, PROJECT_SHOWN_MAX, SHOWN_MAX, feedback
+from pattern_core.guidance import advice
 from pattern_core.guidance_quality import PROJECT, detect
 from pattern_core.ids import Clock, time_of
 from pattern_core.memory.store import MemoryStore
@@ -63,16 +62,13 @@ from pattern_core.untrusted import marked, masked
 from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.database import Database
-from pattern_db.enums import CONSTELLATION_OWNER, GuidanceState, GuidanceVerdict, SearchKind
-from pattern_db.tables import activity, decisions, guidance, handoffs, overview, prompts, tasks, workspaces
+from pattern_db.enums import CONSTELLATION_OWNER, SearchKind
+from pattern_db.tables import activity, decisions, handoffs, overview, prompts, tasks, workspaces
 from pattern_db.tables.activity import NotedActivity
 from pattern_db.tables.agents import AgentRow
-from pattern_db.tables.decisions import DecisionRow
-from pattern_db.tables.guidance import GuidanceRow
 from pattern_db.tables.handoffs import Handed
 from pattern_db.tables.memory_blocks import BlockRow, Via
 from pattern_db.tables.tasks import TaskRow
-from pattern_db.tables.workspaces import WorkspaceMap
 
 QUERY_CHARS_MAX = 2_000  # of a message, from its beginning: more makes no better question
 TEXT_CHARS_MAX = 1_500  # a longer passage is shown as the excerpt that the search cut out of it
@@ -97,8 +93,8 @@ _SOURCES = {SearchKind.ARCHIVAL: "the archive", SearchKind.FILE: "the file", Sea
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """Rows that one look into the tables found: what can be searched, open tasks, what was noted for all agents, notes
-    that the agent has claimed, what it missed while it was idle, the workspace of the session, decisions of it with
-    their points, and its guidance.
+    that the agent has claimed, what it missed while it was idle, parts about the project of the session, and what of
+    these has no room.
     """
 
     findable: Sequence[SearchKind] = ()
@@ -106,9 +102,8 @@ class Seen:
     noted: Sequence[NotedActivity] = ()
     handed: Sequence[Handed] = ()
     missed: Sequence[CaughtUp] = ()
-    workspace: WorkspaceMap | None = None
-    decisions: Sequence[tuple[int, DecisionRow]] = ()
-    guidance: Sequence[GuidanceRow] = ()
+    project: Sequence[Part] = ()
+    unfit: Sequence[Part] = ()
 
 
 Look = Callable[[Connection], Seen | None]
@@ -243,19 +238,40 @@ class Prompts:
             missed = [*did, *notable]
             noted = [one for one in noted if one.id not in {other.id for other in notable}]
         handed = handoffs.claim(connection, agent_id, HANDOFFS_SHOWN_MAX) if there.handed else ()
-        project: dict[str, Any] = {}
+        project, unfit = list[Part](), list[Part]()
         about = None if history.session_id is None else workspaces.of_session(connection, history.session_id)
-        if about is not None and show.get(Kind.WORKSPACE, True):
-            project["workspace"] = workspaces.map_of(connection, about[0], agent_id)
-        if about is not None and show.get(Kind.DECISIONS, True):
-            fitting = self._decisions.fitting(connection, about[0], history.words, cwd=about[1], now_ms=now_ms)
-            project.update({"decisions": fitting} if fitting else {})
-        if about is not None and show.get(Kind.GUIDANCE, True):
-            advice = _advice(connection, about[0], agent_id, turn_id, history, now_ms)
-            project.update({"guidance": advice} if advice else {})
+        for kind in (Kind.WORKSPACE, Kind.DECISIONS, Kind.GUIDANCE):
+            if about is not None and show.get(kind, True):
+                shown, left = self._about(connection, kind, about, agent_id, turn_id, history, now_ms)
+                project += shown
+                unfit += left
         if not (findable or due or noted or handed or missed or project):
             return None
-        return Seen(findable=findable, tasks=due, noted=noted, handed=handed, missed=missed, **project)
+        return Seen(
+            findable=findable, tasks=due, noted=noted, handed=handed, missed=missed, project=project, unfit=unfit
+        )
+
+    def _about(
+        self,
+        connection: Connection,
+        kind: Kind,
+        about: tuple[str, str | None],
+        agent_id: str,
+        turn_id: str,
+        history: History,
+        now_ms: int,
+    ) -> tuple[list[Part], list[Part]]:
+        """Return the parts of a kind about a workspace, seen from a folder, if any; and what of them has no room."""
+        workspace, folder = about
+        if kind == Kind.WORKSPACE:
+            return [workspace_part(workspaces.map_of(connection, workspace, agent_id))], []
+        if kind == Kind.DECISIONS:
+            fitting = self._decisions.fitting(connection, workspace, history.words, cwd=folder, now_ms=now_ms)
+            return [decision_part(*one) for one in fitting], []
+        types = [detect(history.words[:QUERY_CHARS_MAX]).primary, PROJECT]
+        return guidance_parts(
+            advice(connection, workspace, types, author=f"agent:{agent_id}", turn=turn_id, now=iso(now_ms))
+        )
 
     async def find(
         self, seen: Seen, agent_id: str, turn_id: str, history: History, settings: ContextSettings
@@ -280,22 +296,18 @@ class Prompts:
             )
         recent = await self.recent(agent_id, turn_id, seen.noted, settings)
         among = await self._among(agent_id, settings) if seen.missed else None
-        project = [] if seen.workspace is None else [workspace_part(seen.workspace)]
         missed = caught_up_parts(seen.missed, agent_id, among)
-        advice, unfit = guidance_parts(seen.guidance)
         return replace(
             recalled,
             parts=[
                 *handoff_parts(seen.handed),
-                *project,
-                *(decision_part(*one) for one in seen.decisions),
-                *advice,
+                *seen.project,
                 *recalled.parts,
                 *task_parts(seen.tasks, now),
                 *missed,
                 *recent,
             ],
-            left_out=[*recalled.left_out, *unfit],
+            left_out=[*recalled.left_out, *seen.unfit],
         )
 
     async def recent(
@@ -315,25 +327,6 @@ class Prompts:
         if settings.show.get(Kind.ACTIVITY):
             return None
         return sharers(await self.memory.blocks.seen_by(agent_id), agent_id)
-
-
-def _advice(
-    connection: Connection, workspace: str, agent_id: str, turn_id: str, history: History, now_ms: int
-) -> Sequence[GuidanceRow]:
-    """Return guidance of a workspace for the type of task that the message is about, and for all tasks. It is noted as
-    used, once a day.
-    """
-    kind, active, now = detect(history.words[:QUERY_CHARS_MAX]).primary, [GuidanceState.ACTIVE], iso(now_ms)
-    wanted = {PROJECT: PROJECT_SHOWN_MAX, kind: SHOWN_MAX}
-    rows = [
-        row
-        for one, most in reversed(wanted.items())
-        for row in guidance.select(connection, workspace, active, task_types=[one], limit=most)
-    ]
-    new = [row.id for row in rows if (row.last_used_at or "")[:DAY_CHARS] < now[:DAY_CHARS]]
-    said = [feedback(one, GuidanceVerdict.USED, f"agent:{agent_id}", turn_id, now) for one in new]
-    guidance.rate(connection, said)
-    return rows
 
 
 def sharers(blocks: Sequence[BlockRow], agent_id: str) -> set[str]:

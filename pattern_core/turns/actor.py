@@ -362,7 +362,7 @@ class Actors:
         finally:
             await turn.record.abandon()
             del self._running[turn.record.id]
-            self._services.prompts.recent_turns.change(turn.record.id, turn.record.status)
+            self._services.prompts.recent_turns.change(turn.record.id, turn.record.status, turn.agent.id)
 
     async def _resume(self, agent_id: str, row: TurnRow) -> None:
         """Continue a turn of a dead process, or one with answered questions."""

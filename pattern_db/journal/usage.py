@@ -16,6 +16,7 @@ from pattern_db.connection import Connection, Table
 
 STEP = "step"  # the purpose of a step's own call; others may be made several times in a step
 SUMMARY, OVERVIEW = "summary", "overview"  # of messages that leave a conversation; of what an agent did
+REFLECTION = "reflection"  # for guidance that a model proposes from sessions
 DAY_CHARS = 10  # `2026-11-21`
 _MIDNIGHT = "T00:00:00.000Z"
 _DISORDER_MS = 86_400_000  # rows are in the order of their times, except for long calls and clocks that were set back
@@ -138,7 +139,8 @@ _ROOT_CAUSE = (
     " ELSE 'person' END FROM up WHERE parent IS NULL)"
 )
 _CAUSE = (
-    f"CASE WHEN purpose IN ('{SUMMARY}', '{OVERVIEW}') THEN 'summary' WHEN purpose = 'aside' THEN 'person'"
+    f"CASE WHEN purpose IN ('{SUMMARY}', '{OVERVIEW}') THEN 'summary' WHEN purpose = '{REFLECTION}' THEN purpose"
+    " WHEN purpose = 'aside' THEN 'person'"
     f" ELSE coalesce({_ROOT_CAUSE}, 'unknown') END"
 )
 _DAY_KEY = "day, agent_id, group_id, provider, model"

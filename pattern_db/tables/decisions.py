@@ -102,6 +102,14 @@ def some(connection: Connection, ids: Sequence[str]) -> list[DecisionRow]:
     )
 
 
+def made_between(connection: Connection, start: str, end: str, limit: int) -> list[DecisionRow]:
+    """Return the newest decisions that were made from `start` on and before `end`, the oldest first, without archived
+    ones.
+    """
+    where = "WHERE archived = 0 AND created_at >= ? AND created_at < ? ORDER BY created_at DESC, rowid DESC LIMIT ?"
+    return _DECISIONS.select(connection, where, (start, end, limit))[::-1]
+
+
 def count_shown(connection: Connection, ids: Sequence[str], at: str) -> None:
     """Count that a prompt shows decisions."""
     connection.execute(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import GuidanceSource, GuidanceState, GuidanceVerdict
 from pattern_db.errors import RowConflict
@@ -65,7 +64,7 @@ class GuidanceFeedback(NamedTuple):
 
 _GUIDANCE = Table("guidance", GuidanceRow, "guidance {}", types={"source": GuidanceSource, "state": GuidanceState})
 _FEEDBACK = Table("guidance_feedback", GuidanceFeedback, types={"verdict": GuidanceVerdict})
-_BEST = "ORDER BY (helpful + 1.0) / (helpful + harmful + 2) DESC, last_used_at DESC, id"
+_RANK, _USED = "(helpful + 1.0) / (helpful + harmful + 2)", "coalesce(last_used_at, '')"
 get, change = _GUIDANCE.get, _GUIDANCE.change
 
 
@@ -76,14 +75,21 @@ def select(
     *,
     task_types: Sequence[str] | None = None,
     limit: int = -1,
+    after: str | None = None,
 ) -> list[GuidanceRow]:
-    """Return the guidance of a workspace, or of all, in these states and of these types of task, the best first."""
-    given = (workspace, to_json(list(states)), None if task_types is None else to_json(list(task_types)), limit)
-    where = (
-        "WHERE (?1 IS NULL OR workspace = ?1) AND state IN (SELECT value FROM json_each(?2))"
-        " AND (?3 IS NULL OR task_type IN (SELECT value FROM json_each(?3)))"
-    )
-    return _GUIDANCE.select(connection, f"{where} {_BEST} LIMIT ?4", given)
+    """Return the guidance of a workspace, or of all, in these states and of these types of task, the best first; only
+    what follows the guidance `after` in this order, if given.
+    """
+    wanted = {"workspace": None if workspace is None else [workspace], "state": states, "task_type": task_types}
+    named = {name: values for name, values in wanted.items() if values is not None}
+    where = [f"{name} IN ({', '.join('?' * len(values))})" for name, values in named.items()]
+    given: list[Any] = [value for values in named.values() for value in values]
+    if after is not None:
+        its = f"(SELECT {_RANK}, {_USED} FROM guidance WHERE id = ?)"
+        where.append(f"(({_RANK}, {_USED}) < {its} OR (({_RANK}, {_USED}) = {its} AND id > ?))")
+        given += [after] * 3
+    order = f"ORDER BY {_RANK} DESC, {_USED} DESC, id LIMIT ?"
+    return _GUIDANCE.select(connection, f"WHERE {' AND '.join(where)} {order}", (*given, limit))
 
 
 def add(connection: Connection, rows: Sequence[GuidanceRow]) -> None:

@@ -9,7 +9,7 @@ from pattern_db.columns import to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import SearchKind, TurnStatus
 from pattern_db.errors import RowNotFound
-from pattern_db.tables import embeddings, messages, summaries
+from pattern_db.tables import embeddings, messages, meta, summaries
 
 ALIKE_MAX = 100  # newest sessions that began alike, among which the one with an answer is looked for
 FORKED_MESSAGES_MAX = 10_000  # that a fork has in common with its parent, the newest; older ones are only in the parent
@@ -80,6 +80,7 @@ _CHATS = Table(
     },
     types={"status": TurnStatus},
 )
+_READ = "reflected/"  # before an id: a key in `meta`
 _LISTED = "WHERE agent_id IS NOT NULL AND is_archived = 0"
 change = _SESSIONS.change
 
@@ -206,6 +207,30 @@ def share(connection: Connection, parent: SessionRow, fork_id: str, position: st
             "" if known is None else known.end_position,
             FORKED_MESSAGES_MAX,
         ),
+    )
+
+
+def unread(connection: Connection, agent_id: str, count: int) -> list[tuple[str, str]]:
+    """Return the agent's sessions about a project with `count` messages that were not read for guidance, the last that
+    was changed first, and the position of the last message that was.
+    """
+    found = fetch_all(
+        connection,
+        "SELECT s.id, coalesce(m.value, '') FROM sessions AS s LEFT JOIN meta AS m ON m.key = ?2 || s.id WHERE"
+        " s.agent_id = ?1 AND coalesce(s.workspace, s.working_dir) IS NOT NULL AND (SELECT count(*) FROM (SELECT 1"
+        " FROM messages WHERE session_id = s.id AND position > coalesce(m.value, '') AND is_deleted = 0 LIMIT ?3)) = ?3"
+        " ORDER BY s.updated_at DESC, s.id",
+        (agent_id, _READ, count),
+    )
+    return [(session_id, position) for session_id, position in found]
+
+
+def note_read(connection: Connection, session_id: str, position: str) -> None:
+    """Note that a session was read for guidance up to a position, and forget that of sessions that are gone."""
+    meta.put(connection, f"{_READ}{session_id}", position)
+    connection.execute(
+        "DELETE FROM meta WHERE key GLOB ?1 || '*' AND substr(key, length(?1) + 1) NOT IN (SELECT id FROM sessions)",
+        (_READ,),
     )
 
 

@@ -11,6 +11,8 @@ import trio
 
 from pattern_core.decision_files import problems_of
 from pattern_core.ids import SystemClock, system_randomness
+from pattern_core.workspaces import GIT
+from pattern_server.cli.client import Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, local
 from pattern_server.cli.names import DECISION, WORKSPACE
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
@@ -75,8 +77,10 @@ async def edit(home: Home, output: Output, decision_id: str, **given: Any) -> No
 @decisions.add("validate", "~/.pi/agent/memory/decisions.jsonl", runs=local)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def validate(_config: Config, output: Output, file: Path) -> ExitCode:
-    """Check FILE, and change nothing: lines that cannot be read, ids that are there twice, decisions that supersede
-    themselves (exit code 1), and values that are unknown.
+    """Check FILE, and change nothing.
+
+    Errors (exit code 1) are lines that cannot be read, ids that are there twice, and decisions that supersede
+    themselves; warnings are values that are unknown.
     """
     wrong, unusual = problems_of(file.read_bytes())
     found = {"file": str(file), "errors": wrong, "warnings": unusual}
@@ -93,30 +97,57 @@ def validate(_config: Config, output: Output, file: Path) -> ExitCode:
 async def sync(home: Home, output: Output, file: Path, workspace: str, trust: bool) -> ExitCode:
     """Bring FILE and a project's decisions to the same state, while other programs may write the file.
 
-    What was changed on one side is changed on the other; what was changed on both is listed, and stays as it is.
+    What was changed on one side is changed on the other; what was changed on both is listed, and stays as it is. If
+    settings.json next to FILE, or `pattern workspace prompts`, keeps the project out of prompts, both do from now on.
     """
     store = DecisionStore(file.absolute(), SystemClock(), system_randomness())
     query = {"workspace": workspace, "source": file.name, "trust": trust, "sync": True}
     lines = await store.lines()
-    done = await home.call("POST", "decisions", "import", data=b"".join(one.line for one in lines), params=query)
+    data = b"".join(one.line for one in lines)
+    done = await home.call("POST", "programs", "decisions", data=data, params=query)
     seen = {record["id"]: line.rstrip(b"\r\n") for line, record in reversed(lines) if record is not None}
     written = await store.exchange(seen, [one.encode() for one in done.pop("outgoing")])
     if written:  # so that the next change on either side is known as one
         data = b"".join(one.line for one in await store.lines())
-        await home.call("POST", "decisions", "import", data=data, params=query)
-    done["written"] = written
-    counts = ", ".join(f"{name}: {done[name]}" for name in ("added", "updated", "present", "written"))
-    problems = (*done["conflicts"], *done["skipped"])
-    output.result({"file": str(file), **done}, f"Synchronised {file}: {counts}.", *(f"  {one}" for one in problems))
-    return SKIPPED if problems else DONE
+        await home.call("POST", "programs", "decisions", data=data, params=query)
+    done |= {"file": str(file), "written": written, "in_prompts": await _in_prompts(home, store, done["workspace"])}
+    hidden = [] if done["in_prompts"] else ["Prompts do not show this project."]
+    output.result(done, *imported_lines(done, "Synchronised"), *hidden)
+    return SKIPPED if done["conflicts"] or done["skipped"] else DONE
+
+
+async def _in_prompts(home: Home, store: DecisionStore, workspace: str) -> bool:
+    """Keep a project out of prompts here and in the settings if one of the two does; return whether none does. The
+    settings know it by its folders, to the letter.
+    """
+    found, listed = await home.get("workspaces", workspace), (await store.read_settings()).get("disabledProjects")
+    git = [one["alias"] for one in found["aliases"] if one["system"] == GIT]
+    folders = [*found["roots"], *(str(Path(one).parent) for one in git if Path(one).name == ".git")]
+    is_listed = isinstance(listed, list) and any(folder in listed for folder in folders)
+    if found["in_prompts"] and is_listed:
+        await home.call("PATCH", "workspaces", workspace, body={"in_prompts": False})
+    elif not found["in_prompts"] and not is_listed:
+        await store.disable(folders)
+    return found["in_prompts"] and not is_listed
+
+
+def imported_lines(done: Json, verb: str = "Imported", *, is_dry: bool = False) -> list[str]:
+    """Return what an import of another program's file did, and what was left out."""
+    counts = {name: sum(done[name].values()) for name in ("added", "updated", "present")}
+    counts |= {"written": done["written"]} if "written" in done else {}
+    said = ", ".join(f"{name}: {count}" for name, count in counts.items())
+    left = (*done["conflicts"], *done["skipped"])
+    return [f"{'Would import' if is_dry else verb} {done['file']}: {said}.", *(f"  {line}" for line in left)]
 
 
 @decisions.add("migrate-legacy", "~/.pi/agent/memory --dry-run", runs=local)
 @click.argument("folder", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
 def migrate_legacy(_config: Config, output: Output, folder: Path, dry_run: bool) -> ExitCode:
-    """Copy what is worth keeping of observations.jsonl and index.json in DIR (what people wrote, what was promoted or
-    has a lasting tag, turns that were used) to its decisions.jsonl, and rename the two files.
+    """Copy what is worth keeping of an older store in DIR to its decisions.jsonl.
+
+    Of observations.jsonl and index.json these are: what people wrote, what was promoted or has a lasting tag, and turns
+    that were used. The two files are renamed.
     """
     store = DecisionStore((folder / FILE).absolute(), SystemClock(), system_randomness())
     report = trio.run(lambda: store.migrate_legacy(is_dry=dry_run))

@@ -14,7 +14,7 @@ from pattern_core.guidance_quality import band
 from pattern_core.ids import SystemClock, now_text
 from pattern_core.playbooks import FolderCheck, check
 from pattern_db import files
-from pattern_db.enums import GuidanceState
+from pattern_db.enums import GuidanceState, GuidanceVerdict
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import ExitCode, Home, PlainGroup, local
 from pattern_server.cli.names import WORKSPACE
@@ -34,11 +34,11 @@ guidance = PlainGroup("guidance", help="Advice on the work in a project, and the
 
 @guidance.add("list", "--workspace shop")
 @workspace_option
-@click.option("--state", type=click.Choice([*GuidanceState]), help="Which.  [default: proposed and active]")
+@click.option("--state", type=click.Choice([*map(str, GuidanceState)]), help="Which.  [default: proposed and active]")
 async def list_all(home: Home, output: Output, workspace: str, state: str | None) -> None:
     """List guidance of a workspace, the best first."""
-    found = await home.get("guidance", workspace=workspace, state=state)
-    output.table(COLUMNS, found["items"], empty="There is no guidance.", shown=_row, data=found)
+    rows = await home.pages("guidance", workspace=workspace, state=state)
+    output.table(COLUMNS, rows, empty="There is no guidance.", shown=_row)
 
 
 @guidance.add("show", "gd_01k")
@@ -72,7 +72,7 @@ async def add(home: Home, output: Output, content: str, workspace: str, task_typ
 @click.option("--accept", "state", flag_value="active", help="Show it to agents from now on.")
 @click.option("--archive", "state", flag_value="archived", help="Do not show it; it is kept.")
 async def review(home: Home, output: Output, ids: Sequence[str], workspace: str, state: str | None) -> None:
-    """List what waits for a decision, or decide about the guidance ID: proposals, and what does not help."""
+    """List proposals and what does not help, or accept or archive the guidance ID."""
     if bool(ids) != bool(state):
         raise click.UsageError("Name guidance together with --accept or --archive.")
     if not ids:
@@ -84,6 +84,43 @@ async def review(home: Home, output: Output, ids: Sequence[str], workspace: str,
         output.say(f"{row['id']} is {row['state']}: {row['content']}")
     if output.is_json:
         output.data({"items": rows})
+
+
+@guidance.add("merge", "gd_01k gd_01j")
+@click.argument("guidance_id", metavar="ID")
+@click.argument("into", metavar="INTO")
+async def merge(home: Home, output: Output, guidance_id: str, into: str) -> None:
+    """Let the guidance INTO replace ID, and have the feedback on it."""
+    row = await home.call("PATCH", "guidance", guidance_id, body={"state": "merged", "merged_into": into})
+    output.result(row, f"{guidance_id} was merged into {into}.")
+
+
+@guidance.add("rate", "gd_01k helpful")
+@click.argument("guidance_id", metavar="ID")
+@click.argument("verdict", type=click.Choice([*map(str, GuidanceVerdict)]))
+@click.option("--note", metavar="TEXT", help="Why.")
+@click.option("--turn", metavar="TURN", help="The turn in which it was seen.  [default: outside of turns]")
+@click.option("--take-back", is_flag=True, help="Remove the verdict that was given.")
+@click.option("--by", metavar="AUTHOR", help="With --take-back: who gave it, as `show` has it.  [default: you]")
+async def rate(
+    home: Home,
+    output: Output,
+    guidance_id: str,
+    verdict: str,
+    note: str | None,
+    turn: str | None,
+    take_back: bool,
+    by: str | None,
+) -> None:
+    """Say that the guidance ID was helpful, harmful or used, or take that back."""
+    if (note if take_back else by) is not None:
+        raise click.UsageError("--note is for a new verdict, --by for one that is removed.")
+    said = {"verdict": verdict, "turn": turn or ""}
+    if take_back:
+        row = await home.call("DELETE", "guidance", guidance_id, "feedback", params={**said, "author": by})
+    else:
+        row = await home.call("POST", "guidance", guidance_id, "feedback", body={**said, "note": note})
+    output.result(row, f"{row['id']}: helpful {row['helpful']}, harmful {row['harmful']}, used {row['used']}.")
 
 
 @guidance.add("validate", "~/src/shop --fix", runs=local)

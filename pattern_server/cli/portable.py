@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -30,6 +32,7 @@ from pattern_server.cli.command import (
     local,
 )
 from pattern_server.cli.constellations import decided
+from pattern_server.cli.decisions import imported_lines
 from pattern_server.cli.guidance import folder_of, read_folder
 from pattern_server.cli.import_review import analyze, decide, resolutions_in, show_analysis
 from pattern_server.cli.markdown import export_markdown
@@ -105,8 +108,11 @@ async def export(
         raise click.UsageError(f"KIND {kind} has no --format {form}.")
     if kind == MARKDOWN:
         return await export_markdown(home, output, target)
-    if kind not in get_args(portable.Kind):
-        return await _export_other(home, output, kind, workspace, "v4" if form == "v4" else "v1", target, plans)
+    if kind == CODEPILOT:
+        tables = await home.get("programs", CODEPILOT)
+        return await _write_rows(output, "the sessions", CODEPILOT, tables, target, await _export_plans(home, plans))
+    if kind in (DELTA, DECISIONS, DELIA):
+        return await _export_workspace(home, output, kind, workspace, "v4" if form == "v4" else "v1", target)
     if kind == WHOLE:
         name = None  # it is `home`'s
     elif name is None:
@@ -136,32 +142,49 @@ async def _export_other(
         raise click.UsageError("No workspace was named. Use --workspace NAME.")
     made: Json = {"file": str(target)}
     if kind == DELIA:
-        found = (await home.get("guidance", "export", workspace=workspace))["files"]
-        for path, text in found.items():
-            read(path, b"")  # it never leaves the folder
-            with files.written(target / path) as beside:
-                beside.write_bytes(text.encode())
-        output.result({**made, "files": [*found]}, f"Exported {len(found)} files of {workspace} to {target}.")
-        return DONE
+        return await _export_delia(home, output, workspace, target)
     if kind == DECISIONS:
-        with files.written(target) as beside:
-            await home.download(beside, "decisions", "export", workspace=str(workspace))
-        output.result(made, f"Exported the decisions of {workspace} to {target}.")
+        with files.temporary(target) as beside:
+            await home.download(beside, "programs", DECISIONS, workspace=workspace)
+            files.replace(beside, target)
+        output.result({"file": str(target)}, f"Exported the decisions of {workspace} to {target}.")
         return DONE
-    query = {} if kind == CODEPILOT else {"workspace": workspace, "version": form}
-    tables = (await home.get(kind, "export", **query))["tables"]
-    counts = {table: len(rows) for table, rows in tables.items()} | await _export_plans(home, plans)
-    with files.written(target) as beside:
-        await trio.to_thread.run_sync(program_files.write, beside, form if query else CODEPILOT, tables)
-    what = f"Exported {workspace or 'the sessions'} to {target} ({_numbers(counts)})."
-    output.result({**made, "rows": counts}, what)
-    left = len(await home.pages("tasks", workspace=workspace)) if query and form == "v4" else 0
+    tables = await home.get("programs", DELTA, workspace=workspace, version=form)
+    await _write_rows(output, workspace, form, tables, target, {})
+    left = len(await home.pages("tasks", workspace=workspace)) if form == "v4" else 0
     if left:
         output.note(f"Delta v4 has no tasks. Left out: {left}.")
     return SKIPPED if left else DONE
 
 
-async def _export_plans(home: Home, into: Path | None) -> dict[str, int]:
+async def _export_delia(home: Home, output: Output, workspace: str, target: Path) -> ExitCode:
+    found = await home.get("programs", DELIA, workspace=workspace)
+    for path, text in found.items():
+        read(path, b"")  # it never leaves the folder
+        with files.temporary(target / path) as beside:
+            beside.write_bytes(text.encode())
+            files.replace(beside, target / path)
+    output.result({"file": str(target), "files": [*found]}, f"Exported {len(found)} files of {workspace} to {target}.")
+    return DONE
+
+
+async def _write_rows(
+    output: Output,
+    what: str,
+    form: program_files.Version,
+    tables: Mapping[str, list[Json]],
+    target: Path,
+    more: Mapping[str, int],
+) -> ExitCode:
+    with files.temporary(target) as beside:
+        await trio.to_thread.run_sync(program_files.write, beside, form, tables)
+        files.replace(beside, target)
+    counts = {**{table: len(rows) for table, rows in tables.items()}, **more}
+    output.result({"file": str(target), "rows": counts}, f"Exported {what} to {target} ({_numbers(counts)}).")
+    return DONE
+
+
+async def _export_plans(home: Home, into: Path | None) -> Mapping[str, int]:
     """Write the plans into a directory, in place of earlier ones of their names; return their number."""
     if into is None:
         return {}
@@ -292,16 +315,11 @@ async def delta(home: Home, output: Output, paths: tuple[Path, ...], workspace: 
     for path in paths:
         file = path / "delta.db" if path.is_dir() else path
         found = await trio.to_thread.run_sync(program_files.read, file)
-        body: Json = {"source": file.resolve().parent.name, "workspace": workspace, "dry_run": dry_run}
-        done = await home.call("POST", "delta", "import", body={**body, **asdict(found)})
-        reports.append({"file": str(file), "version": found.version, **done})
-        verb, changed = "Would import" if dry_run else "Imported", _numbers(done["updated"])
-        what = _numbers(done["added"]) or "nothing new"
-        output.say(f"{verb} {file}, Delta {found.version}: {what}{f'; changed {changed}' if changed else ''}.")
-        for line in (*done["conflicts"], *done["skipped"]):
-            output.say(f"  {line}")
-    if output.is_json:
-        output.data(reports)
+        about = {"source": file.resolve().parent.name, "version": found.version, "workspace": workspace}
+        reports.append(await _imported(home, DELTA, file, found.tables, **about, dry_run=dry_run))
+        for line in imported_lines(reports[-1], is_dry=dry_run):
+            output.say(line)
+    output.data(reports)
     return SKIPPED if any(one["conflicts"] or one["skipped"] for one in reports) else DONE
 
 
@@ -315,12 +333,10 @@ async def codepilot(home: Home, output: Output, file: Path, plans: Path | None, 
     They keep their ids, and can be continued; one that was running is interrupted. The file is read from a copy.
     """
     found = await trio.to_thread.run_sync(program_files.read, file)
-    body: Json = {"source": file.name, "tables": found.tables, "agent": agent}
-    done = await home.call("POST", "codepilot", "import", body=body)
+    done = await _imported(home, CODEPILOT, file, found.tables, source=file.name, agent=agent)
     if plans is not None:
         await _import_plans(home, plans, agent, done)
-    output.result(done, f"Imported {file}: {_numbers(done['added']) or 'nothing new'}.")
-    return _left_out(output, done)
+    return _reported(output, done)
 
 
 @import_.add("decisions", "~/.pi/agent/memory/decisions.jsonl --workspace shop")
@@ -334,12 +350,8 @@ async def decisions(home: Home, output: Output, file: Path, workspace: str, trus
     Lines that cannot be read are listed, and kept for an export.
     """
     data = await trio.to_thread.run_sync(file.read_bytes)
-    query = {"workspace": workspace, "source": file.name, "trust": trust, "dry_run": dry_run}
-    done = await home.call("POST", "decisions", "import", data=data, params=query)
-    verb = "Would import" if dry_run else "Imported"
-    counts = {name: done[name] for name in ("added", "updated", "present")}
-    output.result({"file": str(file), **done}, f"{verb} {file}: {_numbers(counts)}.")
-    return _left_out(output, done)
+    about = {"workspace": workspace, "source": file.name, "trust": trust}
+    return _reported(output, await _imported(home, DECISIONS, file, data, **about, dry_run=dry_run), is_dry=dry_run)
 
 
 @import_.add("delia", "~/src/shop --workspace shop")
@@ -362,20 +374,20 @@ async def delia(
             given[name] = read(name, data)
         except InvalidInput as error:
             unreadable.append(f"{name}: {error.message}")
-    body: Json = {"workspace": workspace or str(folder.absolute().parent), "files": given}
-    body |= {"trust": trust, "force": force, "dry_run": dry_run}
-    done = await home.call("POST", "guidance", "import", body=body)
+    about = {"workspace": workspace or str(folder.absolute().parent), "trust": trust, "force": force}
+    done = await _imported(home, DELIA, folder, given, **about, dry_run=dry_run)
     done["skipped"] += unreadable
-    counts = {name: sum(done[name].values()) for name in ("added", "updated", "present")}
-    verb = "Would import" if dry_run else "Imported"
-    output.result({"file": str(folder), **done}, f"{verb} {folder}: {_numbers(counts)}.")
-    return _left_out(output, done)
+    return _reported(output, done, is_dry=dry_run)
 
 
-def _left_out(output: Output, done: Json) -> ExitCode:
-    """Show what of a file was not imported."""
-    for line in (*done["conflicts"], *done["skipped"]):
-        output.say(f"  {line}")
+async def _imported(home: Home, program: str, file: Path, content: object, **options: object) -> Json:
+    """Import what is in a file; return what was done."""
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return {"file": str(file), **await home.call("POST", "programs", program, data=data, params=options)}
+
+
+def _reported(output: Output, done: Json, *, is_dry: bool = False) -> ExitCode:
+    output.result(done, *imported_lines(done, is_dry=is_dry))
     return SKIPPED if done["conflicts"] or done["skipped"] else DONE
 
 

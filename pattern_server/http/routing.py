@@ -27,7 +27,7 @@ from starlette.routing import Match
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied
 from pattern_core.runtime import Runtime
-from pattern_db.columns import check_depth, refuse_constant
+from pattern_db.columns import strict_json
 from pattern_db.enums import CONSTELLATION_OWNER
 from pattern_db.errors import DatabaseError
 from pattern_server.accounts import SCOPES, Accounts, Principal, Scope
@@ -269,13 +269,10 @@ class StrictRequest(Request):
         """
         body = await self.body()
         try:
-            value = json.loads(body, parse_constant=refuse_constant)
-            check_depth(value)
+            value = strict_json(body)
             json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate anywhere in the value
         except json.JSONDecodeError:
             raise
-        except RecursionError:
-            raise json.JSONDecodeError("it is nested too deeply; send a flatter value", "", 0) from None
         except UnicodeError:
             raise json.JSONDecodeError("it is not valid UTF-8", "", 0) from None
         except ValueError as error:  # NaN, too deep, or an integer of thousands of digits

@@ -14,7 +14,20 @@ from pathlib import Path
 
 import trio
 
-from tests.bench import archives, dialogues, due, embeddings, flow, latency, locomo, memory, search, server, turns
+from tests.bench import (
+    archives,
+    coding,
+    dialogues,
+    due,
+    embeddings,
+    flow,
+    latency,
+    locomo,
+    memory,
+    search,
+    server,
+    turns,
+)
 from tests.bench.report import Figure, machine, table
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -31,6 +44,7 @@ SUITES: dict[str, Callable[[], list[Figure]]] = {
     "flow": flow.measure,
     "cancel": latency.cancels,
     "first-token": partial(trio.run, latency.first_token),
+    "coding": coding.measure,
     "archives": archives.measure,
     "memory": memory.run,
     "search": search.run,

@@ -29,6 +29,7 @@ ALL: dict[str, Any] = {
     "message_policy": "steer",
     "on_doubt": "ask_human",
     "hibernate_after_s": 3600,
+    "reflection_model": "openai/gpt-5.4-mini",
 }
 
 
@@ -41,6 +42,7 @@ def test_every_key_is_read() -> None:
     assert (found.max_output_tokens, found.temperature, found.top_p, found.stop) == (500, 1.0, 0.9, ("END",))
     assert (found.reasoning_effort, found.response_schema) == ("low", {"type": "object"})
     assert [(model.provider, model.model) for model in found.routing.fallback_models] == [("openai", "gpt-5.4-mini")]
+    assert found.reflection_model is not None and found.reflection_model.model == "gpt-5.4-mini"
 
 
 def test_nothing_and_null_mean_the_defaults() -> None:

@@ -104,7 +104,7 @@ def points(words: str = WORDS, *, asks: dict[str, Any] | None = None, **fields: 
         ("a word of one that is repeated", {"words": "memory memory"}, (18, 16)),
     ],
 )
-def test_l16_to_l33_scores(case: str, made: dict[str, Any], expected: tuple[int, int]) -> None:
+def test_l16_to_l33_and_l35_scores(case: str, made: dict[str, Any], expected: tuple[int, int]) -> None:
     assert points(**made) == expected, case
 
 

@@ -1,4 +1,9 @@
-"""Delta's memory on our tables. D1 to D32 are the numbered cases of the original, with its texts."""
+"""Delta's memory on our tables. D1 to D32 are the numbered cases of the original, with its texts.
+
+Not taken over, so without a test: the index of v2 (D33, D34; imports do not read it), and the extension's reading of
+what `git commit` prints (D40). Files of D31 and D35 to D38 are in test_delta_files.py, folders of D41 and D42 in
+test_workspaces.py.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +34,7 @@ from pattern_core.search import SearchRequest
 from pattern_core.tasks import Task
 from pattern_core.testing import StoppedClock
 from pattern_core.untrusted import MASK
+from pattern_core.workspaces import locate
 from pattern_db.connection import fetch_all
 from pattern_db.enums import CONSTELLATION_OWNER, SearchKind, TaskStatus
 from tests.support import START, USER, running
@@ -228,6 +235,33 @@ async def test_d28_d29_notes() -> None:
         assert await delta.note_delete(1) == "Deleted note #1"
         await refused(NotFound, "Note #1 not found", delta.note_get(1))
         await refused(InvalidInput, "No fields to update were given", delta.note_update(2))
+
+
+@pytest.mark.parametrize("case", ["D30", "D32"])
+async def test_d30_d32_a_memory_is_known_by_its_workspace_whatever_its_folder_is_called(
+    tmp_path: Path, case: str
+) -> None:
+    folder = tmp_path / ("my proj" if case == "D30" else "x" * 194)
+    (folder / ".git/objects").mkdir(parents=True)
+    branch = "feat/auth" if case == "D30" else "b" * 100
+    (folder / ".git/HEAD").write_text(f"ref: refs/heads/{branch}\n")
+    async with running() as world:
+        core = world.constellation
+        found = await core.workspaces.ensure(str(folder), author=USER)
+        delta = Delta(constellation=core, workspace=found.id, author=USER, branch=locate(str(folder)).branch)
+        assert await delta.info() == f"Database location: the workspace {found.id} of the constellation {core.id}"
+        await delta.log("It leaks.")
+        assert (found.name, delta.branch) == (folder.name, branch)
+        assert (await delta.recall()).startswith("Found 1 episodes:")
+
+
+@pytest.mark.parametrize(("query", "count"), [("vitest jest", 1), ("vit*", 0), ("!!!", 0), ("vitest", 1)])
+async def test_d39_a_query_is_words_and_no_syntax(query: str, count: int) -> None:
+    async with memory() as delta:
+        await delta.log("We compared vitest jest and others.")
+        await delta.log("Nothing else.")
+        found = await delta.recall(query)
+        assert found.startswith(f"Found {count} episodes:" if count else "No episodes found")
 
 
 async def test_what_delta_stores_is_what_everyone_has() -> None:

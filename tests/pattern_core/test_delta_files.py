@@ -167,6 +167,7 @@ async def test_an_import_into_another_workspace_stores_nothing(tmp_path: Path) -
     [
         ("srv_till-main", "v1", None, ("srv_till", None, "main")),
         ("my-till-no-git", "v2", None, ("my-till", None, "no-git")),
+        ("till-HEAD", "v1", None, ("till", None, "HEAD")),
         ("srv_shop-fix-bug", "v1", None, ("srv_shop", "srv_shop", "fix-bug")),
         ("srv_shop-fix-bug", "v1", "srv_shop", ("srv_shop", "srv_shop", "fix-bug")),
         ("srv_shop-fix-bug", "v1", "garden", ("garden", None, None)),
@@ -177,7 +178,7 @@ async def test_an_import_into_another_workspace_stores_nothing(tmp_path: Path) -
         (".._.git", "v4", "garden", ("garden", None, None)),
     ],
 )
-async def test_a_folder_is_one_project_or_it_is_asked(
+async def test_d31_a_folder_is_one_project_or_it_is_asked(
     source: str, version: str, given: str | None, expected: tuple[str, str | None, str | None] | None
 ) -> None:
     async with memory() as delta:
@@ -219,7 +220,7 @@ async def test_secrets_of_a_file_are_left_out_and_said(tmp_path: Path) -> None:
         ("D37", "episodes", ("Tests are slow – 90 s", None, "normal", SESSION, T + 5, T + 5)),
     ],
 )
-def test_v1_becomes_v4_as_the_original_does_it(
+def test_d35_d36_d37_v1_becomes_v4_as_the_original_does_it(
     tmp_path: Path, case: str, table: str, expected: tuple[Any, ...]
 ) -> None:
     empty: dict[str, list[Any]] = {name: [] for name in GOLDEN}

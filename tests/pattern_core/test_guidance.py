@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound
-from pattern_core.guidance import Guidance, NewGuidance, feedback
+from pattern_core.guidance import Guidance, NewGuidance, advice, feedback
 from pattern_core.prompts.activity import GUIDANCE_TOKENS_MAX
 from pattern_core.prompts.explain import explain
 from pattern_core.testing.model import says
 from pattern_core.untrusted import MASK
 from pattern_db.enums import GuidanceSource, GuidanceState, GuidanceVerdict
+from pattern_db.tables import guidance
 from pattern_db.tables.guidance import GuidanceRow
 from tests.pattern_core.test_delta import SECRET
 from tests.pattern_core.test_workspaces import MAPS
@@ -23,6 +25,8 @@ from tests.support import USER, note_in, running
 HELPFUL, HARMFUL, USED = GuidanceVerdict
 PROPOSED, ACTIVE, ARCHIVED, MERGED = GuidanceState
 AGENT = "agent:ada"
+NOW = "2026-01-01T00:00:00.000Z"
+AT: dict[str, Any] = {"author": AGENT, "turn": "t1", "now": NOW}
 
 
 @dataclass
@@ -43,6 +47,27 @@ async def shop() -> AsyncIterator[Shop]:
     async with running() as world:
         workspace = await world.constellation.workspaces.ensure("shop", author=USER)
         yield Shop(Guidance(world.constellation.storage), workspace.id)
+
+
+async def test_advice_is_the_most_for_the_first_type_and_counts_as_used_once_a_day() -> None:
+    async with running() as world:
+        workspace = (await world.constellation.workspaces.ensure("shop", author=USER)).id
+        rows = [
+            GuidanceRow(
+                f"{kind}{n}", workspace, kind, "s", f"Use {kind}{n}", GuidanceSource.LEARNED, state, NOW, NOW, USER
+            )
+            for kind, state in (("git", ACTIVE), ("coding", ACTIVE), ("api", PROPOSED))
+            for n in range(6)
+        ]
+        read, write = world.database.read, world.database.write
+        await write(guidance.add, rows)
+        found = [row.id for row in await write(advice, workspace, ["git", "api", "coding", "git"], **AT)]
+        assert found == [*(f"git{n}" for n in range(5)), *(f"coding{n}" for n in range(3))]
+        await write(advice, workspace, ["git"], **{**AT, "turn": "t2"})
+        before = await read(guidance.select, workspace, [ACTIVE])
+        assert {(row.used, row.last_used_at) for row in before if row.id in found} == {(1, NOW)}
+        await read(advice, workspace, ["coding"], **{**AT, "author": None})
+        assert await read(guidance.select, workspace, [ACTIVE]) == before
 
 
 async def test_what_agents_say_is_a_proposal_and_what_people_say_is_active() -> None:

@@ -169,7 +169,7 @@ async def test_p10_to_p13_an_invalid_bullet_is_reported_and_kept_and_the_others_
         assert (found[0], found[1]["helpful_count"], len(found)) == (bad, 1, 2)
 
 
-async def test_p2_p3_version_1_is_read_and_version_2_is_written_in_the_same_order() -> None:
+async def test_p2_p3_p8_version_1_is_read_and_version_2_is_written_in_the_same_order() -> None:
     old = {"content": "Use pathlib", "created": "2025-01-01T00:00:00", "use_count": 4, "foo": [1]}
     text = of(old, {"id": "x"}, SEEDS, version=1)
     assert (opened(text).version, opened(dumped({"bullets": [SEEDS]})).version) == (1, 1)  # P2, P8
@@ -347,7 +347,7 @@ def test_p46_a_fix_keeps_what_it_does_not_understand_and_is_idempotent() -> None
         (b"7", ["coding.json: Unknown format (expected array or object)"]),
         (b'{"bullets": 7}', ["coding.json: Unknown format"]),
         (b"\xff", ["coding.json: not UTF-8"]),
-        (b"[NaN]", ["coding.json: Invalid JSON - NaN is not JSON"]),
+        (b"[NaN]", ["coding.json: Invalid JSON - NaN is not a JSON number"]),
         (b"[" * 9_999, ["coding.json: Invalid JSON"]),
         (of(SEEDS, version=3).encode(), ["coding.json: Schema version 3 is newer than 2"]),
         (of(SEEDS, {**SEEDS, "content": "Another one, too"}).encode(), ["coding.json[1]: id: the same as of [0]"]),

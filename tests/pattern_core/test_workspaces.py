@@ -87,7 +87,7 @@ def test_what_looks_like_a_repository_and_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["D41", "D42"])
-async def test_repositories_apart_are_two_and_worktrees_of_one_are_one(tmp_path: Path, case: str) -> None:
+async def test_d41_d42_repositories_apart_are_two_and_worktrees_of_one_are_one(tmp_path: Path, case: str) -> None:
     a, b = repository(tmp_path / "a" / "shop"), repository(tmp_path / "b" / "shop")
     git(a, "worktree", "add", "-q", str(tmp_path / "tree"))
     async with running() as world:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_db import columns, enums, errors
-from pattern_db.columns import JSON_DEPTH_MAX, Json, check_depth, from_json, refuse_constant, to_json
+from pattern_db.columns import JSON_DEPTH_MAX, Json, check_depth, from_json, strict_json, to_json
 from pattern_db.connection import Connection, open_connection, open_in_memory
 from pattern_db.errors import (
     Busy,
@@ -72,6 +72,16 @@ def test_depth_is_bounded() -> None:
     check_depth(nested(JSON_DEPTH_MAX))
     with pytest.raises(ValueError, match="64 levels deep"):
         check_depth(nested(JSON_DEPTH_MAX + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("NaN", "NaN is not"), ('{"a": -Infinity}', "-Infinity is not"), ("[" * 100_000, "nested"), ("{", "Expecting")],
+)
+def test_json_of_others_is_read_strictly(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        strict_json(text)
+    assert strict_json('{"a": [1.5, null]}') == strict_json(b'{"a": [1.5, null]}') == {"a": [1.5, None]}
 
 
 MOMENTS = st.integers(min_value=-62_135_596_800_000, max_value=253_402_300_799_999)

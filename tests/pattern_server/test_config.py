@@ -14,6 +14,7 @@ from pattern_core.errors import NotFound
 from pattern_core.limits import MemoryLimits
 from pattern_server.config import (
     DEFAULT,
+    MAY_BE_ZERO,
     ConfigError,
     check_exposure,
     file_of,
@@ -141,6 +142,12 @@ def test_nested_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.limits.turn.steps_max == 7
     assert config.limits.turn.tool_calls_max == 100
     assert config.limits.memory == MemoryLimits(checkpoint_update_count=5)
+
+
+@pytest.mark.parametrize("name", MAY_BE_ZERO)
+def test_a_limit_may_be_zero_where_that_means_none(tmp_path: Path, name: str) -> None:
+    (tmp_path / "pattern.toml").write_text(f"[limits]\n{name} = 0")
+    assert getattr(load(data_dir=tmp_path).limits, name) == 0
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,21 @@ async def test_l7_l9_l15_settings(store: DecisionStore) -> None:
         assert await store.read_settings() == {"disabledProjects": []}
 
 
+async def test_projects_are_kept_out_of_prompts_and_other_settings_stay(store: DecisionStore) -> None:
+    await store.disable(["/b"])
+    await store.disable(["/b", "/a"])
+    assert await again(store).read_settings() == {"disabledProjects": ["/a", "/b"]}
+    await store.write_settings({"own": 1, "disabledProjects": ["/z"], "disabledProjectIds": ["prj_1"]})
+    await store.disable(["/a"])
+    expected = {"own": 1, "disabledProjects": ["/a", "/z"], "disabledProjectIds": ["prj_1"]}
+    assert store.settings.read_bytes() == json.dumps(expected, indent=2).encode()
+    for bad in (b"NOT JSON", b"[]", b'{"disabledProjects": "/a"}'):
+        store.settings.write_bytes(bad)
+        with pytest.raises(InvalidInput, match="try again"):
+            await store.disable(["/a"])
+        assert store.settings.read_bytes() == bad and not store.file.with_name(".lock").exists()
+
+
 async def test_l10_l11_l12_lines_that_cannot_be_read_stay(store: DecisionStore) -> None:
     await store.ensure()
     data = line("a") + b"NOT JSON \xff\r\n42\nnull\n[1]\n" + line("b")[:-1]

@@ -255,7 +255,7 @@ async def converse(folder: Path, drops: int, kills: int, seed: int) -> Run:
     return run
 
 
-async def test_each_message_once_and_in_order_with_drops_and_kills(tmp_path: Path) -> None:
+async def test_c42_each_message_once_and_in_order_with_drops_and_kills(tmp_path: Path) -> None:
     run = await converse(tmp_path, 20, 3, 1)
     assert run.drops >= 20 and run.kills == 3 and run.turns >= 3
 

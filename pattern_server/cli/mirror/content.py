@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 
 from pattern_core.memory.changes import applied, carried, change_to
 from pattern_core.memory.document import TEXT, same
-from pattern_db.columns import Json, refuse_constant, to_json
+from pattern_db.columns import Json, strict_json, to_json
 from pattern_server.cli.memory_edits import dumped, schema_name, written
 
 FILE_BYTES_MAX = 8 * 1024 * 1024  # twice what the largest block may need in UTF-8
@@ -78,8 +78,8 @@ def read(raw: bytes, form: Form) -> str:
         raise Unreadable("it contains a zero byte; save it as plain text")
     if form is Form.VALUE and text.strip():
         try:
-            return dumped(json.loads(text.removeprefix(_BOM), parse_constant=refuse_constant))
-        except (ValueError, RecursionError) as error:
+            return dumped(strict_json(text.removeprefix(_BOM)))
+        except ValueError as error:
             raise Unreadable(f"it is not JSON: {error}") from None
     return text
 

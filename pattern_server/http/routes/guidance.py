@@ -1,18 +1,15 @@
-"""Guidance of workspaces: what is proposed and decided, the feedback on it, and folders of Delia in and out."""
+"""Guidance of workspaces: what is proposed and decided, and the feedback on it."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import Query, Response
-from pydantic import BaseModel
 
-from pattern_core.delia import Delia, export_folder, import_folder
-from pattern_core.delta_files import LISTED_MAX
 from pattern_core.guidance import LIVING, SECTION, Advice, Feedback, Guidance, NewGuidance
 from pattern_core.guidance_quality import PROJECT
 from pattern_db.enums import GuidanceSource, GuidanceState, GuidanceVerdict
-from pattern_server.http.bodies import BY_VALUE, RequestModel, answer_of, fields_with, items_of
+from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, items_of, page_of
 from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/guidance", tags=["guidance"])
@@ -52,42 +49,18 @@ class FeedbackRequest(RequestModel):
     note: str | None = None
 
 
-class DeliaFiles(BaseModel):
-    """Files of a folder `.delia`, by their paths in it."""
-
-    files: dict[str, str]
-
-
-class DeliaImportRequest(RequestModel):
-    """The files of a folder `.delia` by their paths in it, and the workspace."""
-
-    workspace: str
-    files: dict[str, str]
-    trust: bool = False
-    force: bool = False
-    dry_run: bool = False
-
-
-class DeliaImported(BaseModel):
-    """What an import did, by file. A conflict was changed here and in the file: nothing was overwritten."""
-
-    workspace: str | None
-    added: dict[str, int]
-    updated: dict[str, int]
-    present: dict[str, int]
-    conflicts: list[str]
-    skipped: list[str]
-
-
-@router.get("", response_model=items_of(GUIDANCE))
+@router.get("", response_model=page_of(GUIDANCE))
 async def list_all(
     home: ToRead,
+    paging: Paged,
     workspace: Workspace,
     state: Annotated[GuidanceState | None, Query(description="Only in this state, else proposed and active.")] = None,
 ) -> object:
     """List guidance of a workspace, the best first."""
     found = await home.constellation.workspaces.find(workspace)
-    return {"items": await _guidance(home).select(found.id, LIVING if state is None else [state])}
+    states = LIVING if state is None else [state]
+    rows = await _guidance(home).select(found.id, states, limit=paging.one_more, after=paging.after)
+    return paging.cut(rows, lambda row: row.id)
 
 
 @router.post("", status_code=201, response_model=GUIDANCE)
@@ -108,25 +81,6 @@ async def review(home: ToRead, workspace: Workspace) -> object:
     found = await home.constellation.workspaces.find(workspace)
     rows = await _guidance(home).queue(found.id)
     return {"items": [fields_with(row, utility_score=row.utility_score, reason=reason) for row, reason in rows]}
-
-
-@router.get("/export", response_model=DeliaFiles)
-async def export_files(home: ToRead, workspace: Workspace) -> object:
-    """Export playbooks, profiles and memories; what was imported and not changed is as it came."""
-    found = await home.constellation.workspaces.find(workspace)
-    return {"files": await export_folder(Delia(home.constellation, found.id, home.caller.author))}
-
-
-@router.post("/import", response_model=DeliaImported)
-async def import_files(body: DeliaImportRequest, home: ToWrite) -> object:
-    """Import a folder of Delia into a workspace: playbooks, profiles and memories."""
-    name, is_dry = body.workspace, body.dry_run
-    into = await (home.known_workspace(name) if is_dry else home.find_workspace(name, is_written=True)) or ""
-    settings = home.server.config.embeddings
-    delia = Delia(home.constellation, into, home.caller.author, settings.model or settings.provider)
-    done = await import_folder(delia, body.files, is_trusted=body.trust, is_forced=body.force, is_dry=body.dry_run)
-    listed = {"conflicts": done.conflicts[:LISTED_MAX], "skipped": done.skipped[:LISTED_MAX]}
-    return {**vars(done), **listed, "workspace": into or None}
 
 
 @router.get("/{guidance}", response_model=EXPLAINED)
@@ -157,11 +111,12 @@ async def unrate(
     guidance: str,
     home: ToWrite,
     verdict: Annotated[GuidanceVerdict, Query(description="What was said.")],
-    author: Annotated[str, Query(description="Who said it.")],
+    author: Annotated[str | None, Query(description="Who said it; by default the caller.")] = None,
     turn: Annotated[str, Query(description="In which turn; empty: outside of turns.")] = "",
 ) -> Advice:
     """Remove a verdict on guidance."""
-    await _guidance(home).take_back(guidance, verdict, author, turn, author=home.caller.author)
+    caller = home.caller.author
+    await _guidance(home).take_back(guidance, verdict, author or caller, turn, author=caller)
     return (await _guidance(home).get(guidance))[0]
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Literal
 
 from pattern_core.delia import CORE, Delia
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.guidance import DAY_MS, LIVING, PROJECT_SHOWN_MAX, SECTION, SHOWN_MAX, Advice, NewGuidance
+from pattern_core.guidance import DAY_MS, LIVING, SECTION, Advice, NewGuidance, advice
 from pattern_core.guidance_quality import PROJECT, band, detect, likeness
 from pattern_core.tools.tool import tool
 from pattern_core.untrusted import masked
@@ -41,29 +42,24 @@ async def auto_context(
 ) -> object:
     """Find what helped before with this type of task in this project: bullets of playbooks, and profiles."""
     delia = await _opened(call)
-    words = "\n".join(text for text in (message, prior_context) if text)
+    words, storage = "\n".join(text for text in (message, prior_context) if text), call.constellation.storage
     task, files = detect(words), re.split(r"[\s,]+", working_files or "")
-    types = [task.primary, *(kind for kind in (*task.secondary, PROJECT) if kind != task.primary)]
-    rows = [
-        row
-        for kind in dict.fromkeys(types)
-        for row in await delia.guidance.select(
-            delia.workspace,
-            [GuidanceState.ACTIVE],
-            task_types=[kind],
-            limit=SHOWN_MAX if kind == task.primary else PROJECT_SHOWN_MAX,
-        )
-    ]
-    if "write" in call.caller.scopes:
-        used = dict.fromkeys([row.id for row in rows], GuidanceVerdict.USED)
-        await delia.guidance.rate(used, author=delia.author, turn=_run(call, message))
+    is_noted = "write" in call.caller.scopes
+    rows = await (storage.database.write if is_noted else storage.database.read)(
+        advice,
+        delia.workspace,
+        [task.primary, *task.secondary, PROJECT],
+        author=delia.author if is_noted else None,
+        turn=_run(call, message),
+        now=storage.now(),
+    )
     languages = [name for name, ends in SUFFIXES.items() if any(file.endswith(ends) for file in files)]
     known = {*re.findall(r"\w+", f"{words} {code_snippet or ''}".casefold()), *languages, task.primary}
     texts = await _documents(delia, "profiles")
     shown = [name for name in texts if name == "core.md" or name.removesuffix(".md").casefold() in known]
     now_ms = call.server.runtime.clock.now_ms()
     return {
-        "system_time": call.constellation.storage.now(),
+        "system_time": storage.now(),
         "detected_context": {
             "primary_task": task.primary,
             "secondary_tasks": task.secondary,
@@ -131,17 +127,14 @@ async def playbook(
 ) -> object:
     """Manage playbooks. What is added waits for a person; prune only lists what a person should archive."""
     delia = await _opened(call, is_written=action == "add")
-    types = None if task_type is None else [task_type]
     match action:
         case "add":
             new = NewGuidance(content=content or "", task_type=task_type or PROJECT, section=section or SECTION)
             row, is_new = await _added(delia, new, "")
-            about = {"id": row.id, "content": row.content, "section": row.section, "task_type": row.task_type}
-            return (
-                {"status": "added", "bullet": about}
-                if is_new
-                else {"status": "duplicate_prevented", "existing_bullet_id": row.id}
-            )
+            if not is_new:
+                return {"status": "duplicate_prevented", "existing_bullet_id": row.id}
+            shown = {name: getattr(row, name) for name in ("id", "content", "section", "task_type")}
+            return {"status": "added", "bullet": shown}
         case "delete":
             row, _ = await delia.guidance.get(bullet_id or "")
             if row.workspace != delia.workspace:
@@ -153,23 +146,14 @@ async def playbook(
             return {
                 "to_archive": [{"id": row.id, "reason": why} for row, why in queue if row.state is GuidanceState.ACTIVE]
             }
-    rows = await delia.guidance.select(delia.workspace, LIVING, task_types=types)
-    scores = [row.utility_score for row in rows]
-    match action:
-        case "list" if task_type is None:
-            counts = {
-                kind: sum(row.task_type == kind for row in rows) for kind in sorted({row.task_type for row in rows})
-            }
-            return {"playbooks": counts, "total": len(rows)}
-        case "stats":
-            bands = [band(score) for score in scores]
-            average = round(sum(scores) / len(scores), 4) if scores else 0.0
-            return {
-                "total_bullets": len(rows),
-                "avg_utility": average,
-                "high_utility": bands.count("high"),
-                "low_utility": bands.count("low"),
-            }
+    rows = await delia.guidance.select(delia.workspace, LIVING, task_types=None if task_type is None else [task_type])
+    if action == "list" and task_type is None:
+        return {"playbooks": Counter(sorted(row.task_type for row in rows)), "total": len(rows)}
+    if action == "stats":
+        scores = [row.utility_score for row in rows]
+        bands, average = Counter(map(band, scores)), round(sum(scores) / max(1, len(scores)), 4)
+        about = {"high_utility": bands["high"], "low_utility": bands["low"]}
+        return {"total_bullets": len(rows), "avg_utility": average, **about}
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(f"limit is a whole number from 1 to {LIMIT_MAX}, not {limit}")
     now_ms = call.server.runtime.clock.now_ms()
@@ -243,11 +227,9 @@ async def snapshot_context(
 
 
 async def _opened(call: ServedCall, *, is_written: bool = False) -> Delia:
-    if not call.workspace:
-        raise InvalidInput("the address names no workspace; add &workspace= with a folder, an id or a name to it")
-    find = call.find_workspace(call.workspace, is_written=True) if is_written else call.known_workspace(call.workspace)
     settings = call.server.config.embeddings
-    return Delia(call.constellation, await find or "", call.caller.author, settings.model or settings.provider)
+    workspace = await call.project(is_written=is_written)
+    return Delia(call.constellation, workspace, call.caller.author, settings.model or settings.provider)
 
 
 async def _documents(delia: Delia, kind: str) -> dict[str, str]:

@@ -10,7 +10,6 @@ from functools import wraps
 import trio
 
 from pattern_core.delta import Delta
-from pattern_core.errors import InvalidInput
 from pattern_core.tools.tool import Tool, tool
 from pattern_core.workspaces import locate
 from pattern_server.http.toolsets.toolset import ServedCall, Toolset
@@ -26,14 +25,10 @@ async def opened(call: ServedCall, *, is_written: bool) -> Delta:
     Raises:
         InvalidInput: the address names no workspace.
     """
-    if not call.workspace:
-        raise InvalidInput("the address names no workspace; add &workspace= with a folder, an id or a name to it")
-    find = call.find_workspace(call.workspace, is_written=True) if is_written else call.known_workspace(call.workspace)
-    workspace = await find
-    is_folder = call.workspace.startswith("/")
+    workspace, is_folder = await call.project(is_written=is_written), call.workspace.startswith("/")
     return Delta(
         constellation=call.constellation,
-        workspace=workspace or "",
+        workspace=workspace,
         author=call.caller.author,
         session=call.session,
         branch=(await trio.to_thread.run_sync(locate, call.workspace)).branch if is_folder else None,

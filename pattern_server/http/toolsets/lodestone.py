@@ -32,7 +32,7 @@ async def search(
 ) -> object:
     """Search decisions, preferences and workflows that were remembered."""
     _in_range("limit", limit, 1, LIMIT_MAX)
-    workspace = await call.known_workspace(_named(call))
+    workspace = await call.project()
     rows, links = await call.constellation.decisions.known(workspace if projectOnly else None)
     question = DecisionQuestion(
         tokens=tokens_of(query),
@@ -69,7 +69,7 @@ async def add(
     call: ServedCall, title: str, text: str, tags: list[str] | None = None, important: bool = False
 ) -> object:
     """Remember a decision, a preference or a workflow of this project."""
-    workspace = await call.find_workspace(_named(call), is_written=True) or ""
+    workspace = await call.project(is_written=True)
     new = NewDecision(title=title, text=text, tags=tags or (), important=important, cwd=_folder(call) or "")
     row, other = await call.constellation.decisions.add(workspace, new, author=call.caller.author)
     warning = "" if other is None else f"\nIt is similar to {_heading(other)}"
@@ -83,7 +83,7 @@ async def project_context(
 ) -> object:
     """Show what is always worth knowing about this project."""
     _in_range("maxChars", maxChars, CONTEXT_MIN, CONTEXT_MAX)
-    workspace = await call.known_workspace(_named(call))
+    workspace = await call.project()
     if not workspace:
         return "No project is known here yet."
     found = await call.constellation.workspaces.find(workspace)
@@ -100,12 +100,6 @@ async def project_context(
             warning = f" (in conflict with {', '.join(against)})" if against else ""
             lines.append(f"- {_heading(row)} — {_date(row)}{warning}")
     return cut(masked("\n".join(lines)), maxChars, CUT)
-
-
-def _named(call: ServedCall) -> str:
-    if not call.workspace:
-        raise InvalidInput("the address names no workspace; add &workspace= with a folder, an id or a name to it")
-    return call.workspace
 
 
 def _folder(call: ServedCall) -> str | None:

@@ -56,6 +56,19 @@ class ServedCall(AwakeAccess):
             raise InvalidInput(f"name an `agent`; there are {names}")
         return agents[0].id
 
+    async def project(self, *, is_written: bool = False) -> str:
+        """Return the id of the workspace that the address names; empty: there is none yet. It is made for what
+        `is_written` to it.
+
+        Raises:
+            InvalidInput: it names none.
+        """
+        if not self.workspace:
+            raise InvalidInput("the address names no workspace; add &workspace= with a folder, an id or a name to it")
+        if is_written:
+            return await self.find_workspace(self.workspace, is_written=True) or ""
+        return await self.known_workspace(self.workspace)
+
 
 async def run_tool(
     home: Access, tool: Tool, given: Mapping[str, object], report: Report, *, workspace: str = "", session: str = ""

@@ -58,7 +58,8 @@ def is_untrusted(_tool: str) -> bool:
 class CountedUsage(SummaryUsage):
     """Notes each call."""
 
-    def __init__(self) -> None:
+    def __init__(self, models: ModelClient) -> None:
+        self.models = models
         self.reserved: list[ModelRequest] = []
         self.settled: list[Usage | None] = []
 
@@ -230,7 +231,7 @@ async def stage(
             provider=provider,
             models=models,
             compaction=Compaction(journal=journal, models=models, limits=limits, is_untrusted=is_untrusted),
-            usage=CountedUsage(),
+            usage=CountedUsage(models),
             limits=limits,
         )
         if said:

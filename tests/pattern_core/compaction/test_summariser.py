@@ -51,7 +51,7 @@ def of(provider: ScriptedProvider, window: int = 8_192, **settings: Any) -> Summ
     models = ModelClient({provider.name: provider}, RetryPolicy(attempts_max=1), TurnLimits(), seeded_randomness(1))
     return Summariser(
         models=models,
-        usage=CountedUsage(),
+        usage=CountedUsage(models),
         settings=CompactionSettings(**settings),
         provider="scripted",
         model="m",

@@ -142,8 +142,8 @@ def test_the_end_of_a_turn_is_shown_with_the_agents_name_of_now() -> None:
         return [part.text for part in shown(recent=recent)]
 
     assert line() == ["[10:42] [AGENT:bob] is busy with a person"]
-    recent.change("turn_1", "completed")
-    recent.change("turn_unknown", "completed")
+    recent.change("turn_1", "completed", "agent_ada")
+    recent.change("turn_unknown", "completed", "agent_ada")
     assert line() == ["[10:42] [AGENT:bob] answered a person"]
     recent.rename("agent_bob", "rob")
     recent.rename("agent_eve", "eva")

@@ -35,6 +35,15 @@ def row(decision_id: str, workspace: str = "w") -> DecisionRow:
     )
 
 
+def test_the_newest_that_were_made_in_a_time_come_in_its_order(db: Connection) -> None:
+    times = {"a": "2026-01-02", "b": "2026-01-01", "c": "2026-01-03", "d": "2026-01-02", "e": "2026-01-02"}
+    rows = [replace(row(one), created_at=f"{day}T00:00:00.000Z") for one, day in times.items()]
+    decisions.add(db, [*rows, replace(row("f"), created_at=None)])
+    decisions.change(db, "e", {"archived": True})
+    made = decisions.made_between(db, "2026-01-01T00:00:00.000Z", "2026-01-03T00:00:00.000Z", 2)
+    assert [one.id for one in made] == ["a", "d"]
+
+
 def test_a_decision_comes_back_whole_and_once(db: Connection) -> None:
     decisions.add(db, [row("d1"), row("d0"), row("d2", "other")])
     assert decisions.of_workspace(db, "w") == [row("d1"), row("d0")]

@@ -45,6 +45,16 @@ def test_guidance_comes_back_with_the_sums_of_its_feedback_the_best_first(db: Co
         guidance.change(db, "x", {"state": ARCHIVED})
 
 
+def test_pages_of_it_follow_one_another(db: Connection) -> None:
+    ids = ["c", "a", "e", "b", "d"]
+    guidance.add(db, [row(one) for one in ids])
+    guidance.rate(db, [said("d", HELPFUL), said("e", HARMFUL), said("b", USED, "2026-11-21")])
+    found: list[str] = []
+    while page := guidance.select(db, "w", [ACTIVE], limit=2, after=found[-1] if found else None):
+        found += [one.id for one in page]
+    assert found == ["d", "b", "a", "c", "e"]
+
+
 def test_a_verdict_of_an_author_in_a_turn_counts_once_and_can_change(db: Connection) -> None:
     guidance.add(db, [row("a")])
     for _ in range(2):

@@ -132,6 +132,21 @@ def test_sessions_are_listed_and_changed(db: Connection) -> None:
         sessions.change(db, "ses_none", {"title": None})
 
 
+def test_sessions_about_a_project_with_enough_new_messages_are_read_once(talk: Connection, say: Say) -> None:
+    assert sessions.unread(talk, ADA, 1) == [], "they are about no project"
+    sessions.change(talk, ONE.id, {"working_dir": "/srv"})
+    own = [row.position for row in reversed(messages.recent(talk, ADA, 99, session_id=ONE.id))]
+    assert sessions.unread(talk, ADA, len(own)) == [(ONE.id, "")]
+    assert sessions.unread(talk, ADA, len(own) + 1) == []
+    sessions.note_read(talk, ONE.id, own[-1])
+    assert sessions.unread(talk, ADA, 1) == []
+    say(20, "more tea", role=Role.USER, session_id=ONE.id, is_archived=True)
+    assert sessions.unread(talk, ADA, 1) == [(ONE.id, own[-1])]
+    assert sessions.unread(talk, "agt_bob", 1) == []
+    sessions.note_read(talk, "ses_gone", at(1))
+    assert [key for (key,) in talk.execute("SELECT key FROM meta WHERE key GLOB 'reflected/*'")] == ["reflected/ses_1"]
+
+
 def test_front_ends_list_the_sessions_of_all_agents_with_what_was_said_and_spent(talk: Connection, say: Say) -> None:
     said_at = sessions.find(talk, ADA, ONE.id).said_at or ""
     assert sessions.chat(talk, ONE.id) == ChatRow(

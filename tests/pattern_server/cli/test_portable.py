@@ -85,7 +85,7 @@ def test_delta_goes_in_and_out_as_files(pattern: Pattern, tmp_path: Path) -> Non
     assert workspace["name"] == "srv_shop"
     assert [one["alias"] for one in workspace["aliases"]] == ["srv_shop-main", "srv_shop-no-git"]
     again = pattern("import", "delta", str(folders[0]), "-c", "home")
-    assert (again.code, "nothing new" in again.out) == (0, True)
+    assert (again.code, "added: 0, updated: 0, present: 7." in again.out) == (0, True)
     assert (folders[0] / "delta.db").read_bytes() == before
     mixed = pattern("import", "delta", str(folders[2]), "-c", "home")
     assert mixed.code == 2 and "Name a workspace" in mixed.err
@@ -210,3 +210,36 @@ def test_conversations_of_chatgpt_become_sessions(home: Pattern, tmp_path: Path)
     assert (session["title"], session["origin"]) == ("Boats", "chatgpt")
     rows = home("history", "show", "-a", "ada", "-c", "home", "--session", session["id"], "--json").json
     assert [row["content"] for row in rows] == ["q!", "a!", "b!"]
+
+
+def test_a_project_that_one_side_keeps_out_of_prompts_is_kept_out_by_both(pattern: Pattern, tmp_path: Path) -> None:
+    pattern("constellation", "create", "home")
+    places = {name: tmp_path / "src" / name for name in ("shop", "till", "repo")}
+    for place in places.values():
+        place.mkdir(parents=True)
+    (places["repo"] / ".git/objects").mkdir(parents=True)
+    (places["repo"] / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    file, settings = tmp_path / "memory/decisions.jsonl", tmp_path / "memory/settings.json"
+    for name in ("shop", "till"):
+        assert pattern("workspace", "add-root", name, str(places[name]), "-c", "home").code == 0
+
+    def synchronised(place: str) -> tuple[bool, bool]:
+        done = pattern("decisions", "sync", str(file), "--workspace", place, "-c", "home", "--json")
+        assert done.code == 0, done.err
+        return done.json["in_prompts"], pattern("workspace", "show", place, "-c", "home", "--json").json["in_prompts"]
+
+    assert synchronised("shop") == (True, True)
+    below = str(places["shop"] / "part")
+    settings.write_text(json.dumps({"disabledProjects": [below], "own": 1}))
+    assert synchronised("shop") == (True, True), "only the folder itself counts"
+    settings.write_text(json.dumps({"disabledProjects": [below, str(places["shop"])], "own": 1}))
+    assert synchronised("shop") == (False, False)
+    assert synchronised("till") == (True, True)
+    assert synchronised(str(places["repo"])) == (True, True)
+    for name in ("till", "repo"):
+        assert pattern("workspace", "prompts", name, "off", "-c", "home").code == 0
+        assert synchronised(name) == (False, False)
+    listed = [str(places["repo"]), str(places["shop"]), below, str(places["till"])]
+    assert json.loads(settings.read_text()) == {"disabledProjects": listed, "own": 1}
+    before = settings.read_bytes()
+    assert synchronised("till") == (False, False) and settings.read_bytes() == before

@@ -72,13 +72,10 @@ BODIES: dict[str, Any] = {
     "PATCH /constellations/{c}/workspaces/{workspace}": {"in_prompts": False},
     "POST /constellations/{c}/workspaces/{workspace}/aliases": {"system": "delta", "alias": "srv_shop-main"},
     "POST /constellations/{c}/workspaces/{workspace}/merge": {"into": "other"},
-    "POST /constellations/{c}/delta/import": {"source": "srv_shop-main", "version": "v1", "tables": {}},
-    "POST /constellations/{c}/codepilot/import": {"source": "codepilot.db", "tables": {}},
-    "POST /constellations/{c}/decisions/import": "{}",
+    "POST /constellations/{c}/programs/{program}": "{}",
     "POST /constellations/{c}/decisions": {"workspace": "shop", "title": "Use tabs", "text": "Always."},
     "PATCH /constellations/{c}/decisions/{decision_id}": {"archived": True},
     "POST /constellations/{c}/guidance": {"workspace": "shop", "content": "Run make check before a push"},
-    "POST /constellations/{c}/guidance/import": {"workspace": "shop", "files": {}},
     "PATCH /constellations/{c}/guidance/{guidance}": {"state": "active"},
     "POST /constellations/{c}/guidance/{guidance}/feedback": {"verdict": "used"},
     "POST /constellations/{c}/tasks": {"title": "Pay the rent"},
@@ -396,7 +393,7 @@ async def test_the_right_scope_is_enough(place: Place) -> None:
             expected = {422}  # no secret of this name is configured
         if row == "DELETE /mcp/{c}":
             expected = {400}  # without a session there is none to end
-        if row.endswith(("/context", "/delta/export", "/decisions/import", "/decisions/export")):
+        if row.endswith(("/context", "/programs/{program}")):
             expected = {422}  # no workspace is named
         if row == "DELETE /constellations/{c}/workspaces/{workspace}/roots":
             expected = {422}  # no folder is named

@@ -27,6 +27,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("profiles", {"name": "none.md"}, "Profile 'none.md' not found; there are none"),
 ]
 WHERE = "/constellations/home/guidance"
+IMPORT = "/constellations/home/programs/delia"
 
 
 async def answer(client: Client, tool: str, **given: Any) -> dict[str, Any]:
@@ -98,8 +99,8 @@ async def test_all_six_are_listed_and_called(home: Place, mode: str, tmp_path: P
         assert (await answer(client, "auto_context", message="fix it"))["bullets"] == []
         assert (await home.admin.patch(f"{WHERE}/{one}", json={"state": "active"})).status_code == 200
         profile = {"profiles/core.md": "# Core", "profiles/python.md": "# Py", "profiles/rust.md": "# Rs"}
-        body = {"workspace": str(tmp_path), "files": profile}
-        assert (await home.admin.post(f"{WHERE}/import", json=body)).status_code == 200
+        imported = await home.admin.post(IMPORT, params={"workspace": str(tmp_path)}, json=profile)
+        assert imported.status_code == 200
         found = await answer(client, "auto_context", message="fix it", working_files="a/b.py, c.txt")
         assert (found["bullet_ids"], found["detected_context"]["detected_language"]) == ([one], "python")
         assert [each["name"] for each in found["profiles"]] == ["core.md", "python.md"]
@@ -124,8 +125,8 @@ async def test_memories_profiles_and_snapshots_are_texts_of_the_project(home: Pl
         await answer(client, "memory", action="delete", name="plan")
         assert (await answer(client, "memory", action="list"))["memories"] == ["task_snapshot"]
         assert await answer(client, "profiles") == {"profiles": []}
-        body = {"workspace": "shop", "files": {"profiles/core.md": "# Core\n"}}
-        assert (await home.admin.post(f"{WHERE}/import", json=body)).status_code == 200
+        imported = await home.admin.post(IMPORT, params={"workspace": "shop"}, json={"profiles/core.md": "# Core\n"})
+        assert imported.status_code == 200
         assert await answer(client, "profiles", name="core.md") == {"name": "core.md", "content": "# Core\n"}
     reader = (await home.admin.post("/tokens", json={"scopes": ["read"]})).json()["token"]
     async with connected(home, MODES[1], "toolset=delia&workspace=shop", reader) as client:

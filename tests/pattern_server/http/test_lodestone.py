@@ -62,26 +62,29 @@ async def test_all_four_are_listed_and_called(home: Place, mode: str, tmp_path: 
         assert is_error and text.startswith("Error: the address names no workspace")
 
 
+FILES = "/constellations/home/programs/decisions"
+
+
 async def test_a_file_goes_in_and_comes_out_the_same(home: Place) -> None:
     data = GOLDEN + b"NOT JSON\n" + line("b", supersedes=[ID], conflictsWith=[ID], kbPath="/k.md", archived=False)
-    where = "/constellations/home/decisions"
     asked = {"workspace": "shop", "source": "decisions.jsonl"}
-    dry = await home.admin.post(f"{where}/import", content=data, params={**asked, "dry_run": "true"})
+    dry = await home.admin.post(FILES, content=data, params={**asked, "dry_run": "true"})
     assert dry.json() == {
         "workspace": None,
-        "added": 2,
-        "updated": 0,
-        "present": 0,
+        "agent": None,
+        "added": {"decisions": 2},
+        "updated": {},
+        "present": {},
         "conflicts": [],
         "skipped": ["line 2: not JSON: Expecting value: line 1 column 1 (char 0)"],
         "outgoing": [],
     }
-    done = (await home.admin.post(f"{where}/import", content=data, params=asked)).json()
-    assert done["added"] == 2 and done["workspace"].startswith("ws_")
-    again = (await home.admin.post(f"{where}/import", content=data, params=asked)).json()
-    assert (again["added"], again["updated"], again["present"]) == (0, 0, 2)
-    assert (await home.admin.get(f"{where}/export", params={"workspace": "shop"})).content == data
-    assert (await home.admin.get(f"{where}/export", params={"workspace": "none"})).status_code == 404
+    done = (await home.admin.post(FILES, content=data, params=asked)).json()
+    assert done["added"] == {"decisions": 2} and done["workspace"].startswith("ws_")
+    again = (await home.admin.post(FILES, content=data, params=asked)).json()
+    assert (again["added"], again["updated"], again["present"]) == ({}, {}, {"decisions": 2})
+    assert (await home.admin.get(FILES, params={"workspace": "shop"})).content == data
+    assert (await home.admin.get(FILES, params={"workspace": "none"})).status_code == 404
     async with connected(home, MODES[1], "toolset=lodestone&workspace=shop") as client:
         text, _ = await called(client, "memory-get", {"ids": [ID, "b"]})
         assert "Superseded by: b\nConflicts with: b\n" in text
@@ -94,12 +97,12 @@ async def test_secrets_of_an_imported_line_leave_only_with_the_file(home: Place)
     data = line("a", title="password=hunter22", text="Bearer hunter22", tags=["API_KEY=hunter22"], kbPath="/k.md")
     where = "/constellations/home/decisions"
     asked = {"workspace": "shop"}
-    await home.admin.post(f"{where}/import", content=data, params=asked)
+    await home.admin.post(FILES, content=data, params=asked)
     shown = [
         (await home.admin.get(where, params=asked)).text,
         (await home.admin.get(f"{where}/a")).text,
         (await home.admin.patch(f"{where}/a", json={"archived": False, "important": True})).text,
-        (await home.admin.post(f"{where}/import", content=data, params=asked)).text,
+        (await home.admin.post(FILES, content=data, params=asked)).text,
         (await home.admin.get("/constellations/home/events", params={"limit": 50})).text,
     ]
     async with connected(home, MODES[1], "toolset=lodestone&workspace=shop") as client:
@@ -107,5 +110,5 @@ async def test_secrets_of_an_imported_line_leave_only_with_the_file(home: Place)
             shown.append((await called(client, name, arguments))[0])
         shown.append((await called(client, "memory-project-context", {}))[0])
     assert not any("hunter22" in text for text in shown) and "redacted" in shown[0]
-    exported = (await home.admin.get(f"{where}/export", params=asked)).content
+    exported = (await home.admin.get(FILES, params=asked)).content
     assert exported.count(b"hunter22") == 3, "the file is the person's own, and comes back as it was"

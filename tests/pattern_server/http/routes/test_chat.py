@@ -1,8 +1,8 @@
 """Chat sessions at the paths of seed 004. The numbers are those of its cases, C1 to C46.
 
 Not taken over, so without a test here: the queue in memory (C13 to C16, a stream is a position in the log; that readers
-share nothing is C39), pieces of calls (C17, in the tests of providers), and plans (C45: their names are those of files
-in a folder). C44 is in tests/pattern_core/test_chat_files.py.
+share nothing is C39) and pieces of calls (C17, in the tests of providers). C42 is in
+tests/scenarios/test_chat_sessions.py, C44 in tests/pattern_core/test_chat_files.py.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def known_session(place: Place) -> None:
         await constellation.database.write(sessions.create, agent.id, row)
 
 
-async def test_c1_c3_a_session_without_a_message_is_idle_and_is_deleted_once(home: Place, client: Any) -> None:
+async def test_c1_c3_c35_a_session_without_a_message_is_idle_and_is_deleted_once(home: Place, client: Any) -> None:
     made = (await home.admin.post("/constellations/home/agents/ada/sessions", json={})).json()
     found = await about(client, made["id"])
     assert (found["status"], found["totalTokens"], found["messageCount"]) == ("idle", 0, 0)
@@ -123,7 +123,7 @@ async def test_c1_c3_a_session_without_a_message_is_idle_and_is_deleted_once(hom
     assert (await client.get(f"/api/session/{session}/messages")).status_code == 404
     hits = await home.admin.post("/constellations/home/search", json={"query": "hello", "kinds": ["message"]})
     assert hits.json()["hits"] == []
-    again = await client.delete(f"/api/session/{session}")  # C35
+    again = await client.delete(f"/api/session/{session}")
     assert (again.status_code, again.json()) == (404, {"success": False, "error": f"Session not found: {session}"})
     original = await client.delete(f"/api/session/{session}?strict=0")
     assert (original.status_code, original.json()) == (200, again.json())
@@ -417,6 +417,18 @@ async def test_c37_the_working_directory_is_below_a_root(alone: Path, scripted: 
             moved = await client.patch(path, json=body)
             assert moved.json() == {"sessionId": made["sessionId"], **body, "success": True}
             assert (await about(client, made["sessionId"]))["workingDir"] == body["workingDir"]
+
+
+async def test_c45_the_name_of_a_plan_does_not_lead_out_of_its_folder(home: Place) -> None:
+    assert (await home.admin.post("/constellations/home/folders", json={"name": "plans"})).status_code == 201
+    for name in ("../../a.txt", "..%2F..%2Fa.txt", "plans/../../a.txt"):
+        where = f"/constellations/home/folders/plans/files/{name}"
+        octets = {"content-type": "application/octet-stream"}
+        put = await home.admin.put(where, content=b"# Plan", headers=octets)
+        assert put.status_code in (404, 405, 422), (name, put.text)
+        assert (await home.admin.get(where)).status_code in (404, 422)
+        assert (await home.admin.delete(where)).status_code in (404, 405, 422)
+    assert (await home.admin.get("/constellations/home/folders/plans/files")).json()["items"] == []
 
 
 async def test_a_title_is_shown_and_bounded(client: Any) -> None:
