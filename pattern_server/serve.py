@@ -60,8 +60,16 @@ from pattern_server.listener import listen
 from pattern_server.metrics import Metrics
 from pattern_server.models import ModelSetup, open_models
 from pattern_server.sections import raise_descriptor_limit
-from pattern_server.settings import configured_budgets, configured_mcp, embedder_shelf, shell_settings, webhook_settings
+from pattern_server.settings import (
+    configured_budgets,
+    configured_mcp,
+    embedder_shelf,
+    shell_settings,
+    source_settings,
+    webhook_settings,
+)
 from pattern_server.sign_in import SignIns
+from pattern_server.sources import SourceAccounts
 from pattern_server.supervisor import WAKES_AT_ONCE, Supervisor, Wakeups
 
 if TYPE_CHECKING:
@@ -150,7 +158,8 @@ async def serve(
                 task_status.started(ready)
                 load = partial(beside.start_soon, partial(trio.to_thread.run_sync, _load, app))
                 go_on = partial(_go_on, parts, load)
-                for task in (_report_life, go_on, partial(_wake_due, parts), parts.state.backups.run):
+                ask = partial(parts.state.sources.run, parts.state.supervisor.use)
+                for task in (_report_life, go_on, partial(_wake_due, parts), parts.state.backups.run, ask):
                     beside.start_soon(task)
                 await shutdown.wait()
                 _log.info("stopping")
@@ -207,7 +216,8 @@ async def assembled(
         ):
             files, wakeups = ConstellationFiles(config.data_dir, runtime), Wakeups(runtime.clock)
             run = partial(_run_constellation, registry=database, models=models.client, runtime=runtime, wakeups=wakeups)
-            run = partial(run, on_wake=metrics.activation_seconds.observe, telemetry=telemetry)
+            sources = SourceAccounts(database, runtime.clock, runtime.randomness)
+            run = partial(run, on_wake=metrics.activation_seconds.observe, telemetry=telemetry, sources=sources)
             supervisor = Supervisor(partial(run, open_database=partial(files.open, threads=threads)), config.supervisor)
             await nursery.start(supervisor.run)
             local_token = new_secret()
@@ -235,9 +245,11 @@ async def assembled(
                 metrics=metrics,
                 models=models,
                 telemetry=telemetry,
+                sources=sources,
                 background=nursery,
             )
             _wire(metrics, models, supervisor, wakeups, backups)
+            metrics.sources = sources
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()
@@ -252,6 +264,7 @@ def _runtime(config: Config, embedders: EmbedderShelf, metrics: Metrics, *, has_
         tools=ToolSettings(shell=shell_settings(config), web=config.web, halts_log=config.data_dir / HALTS_LOG),
         mcp=configured_mcp(config),
         webhooks=webhook_settings(config),
+        sources=source_settings(config),
         has_timers=has_timers,
     )
 
@@ -309,6 +322,7 @@ async def _run_constellation(
     wakeups: Wakeups,
     on_wake: Callable[[float], None],
     telemetry: Telemetry | None,
+    sources: SourceAccounts,
 ) -> None:
     """Open the constellation, call `started` once it is recovered, and run it until it is cancelled. The supervisor
     runs this. `on_wake` is called with how long that lasted, in seconds.
@@ -331,6 +345,9 @@ async def _run_constellation(
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(constellation.run)
+                constellation.sources.on_change = partial(sources.changed, constellation_id)
+                with suppress(DatabaseError):  # a full disk: the next start tries again
+                    await sources.changed(constellation_id, await constellation.sources.accounts())
                 if telemetry is not None:
                     nursery.start_soon(telemetry.follow, constellation)
                 started(constellation)
