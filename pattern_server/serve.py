@@ -156,10 +156,9 @@ async def serve(
                 _log.info("ready", {"url": url, "data_dir": str(config.data_dir), "seconds": seconds})
                 on_ready(ready)
                 task_status.started(ready)
-                load = partial(beside.start_soon, partial(trio.to_thread.run_sync, _load, app))
-                go_on = partial(_go_on, parts, load)
-                ask = partial(parts.state.sources.run, parts.state.supervisor.use)
-                for task in (_report_life, go_on, partial(_wake_due, parts), parts.state.backups.run, ask):
+                go_on = partial(_go_on, parts, partial(beside.start_soon, partial(trio.to_thread.run_sync, _load, app)))
+                wake_due, state = partial(_wake_due, parts), parts.state
+                for task in (_report_life, go_on, wake_due, state.backups.run, state.sources.run):
                     beside.start_soon(task)
                 await shutdown.wait()
                 _log.info("stopping")
@@ -248,8 +247,7 @@ async def assembled(
                 sources=sources,
                 background=nursery,
             )
-            _wire(metrics, models, supervisor, wakeups, backups)
-            metrics.sources = sources
+            _wire(metrics, models, supervisor, wakeups, backups, sources)
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()
@@ -369,8 +367,10 @@ def _wire(
     supervisor: Supervisor[Constellation],
     wakeups: Wakeups,
     backups: Backups,
+    sources: SourceAccounts,
 ) -> None:
     """Let the metrics show what others count, and log which models cannot be used."""
+    metrics.sources, sources.use = sources, supervisor.use
     models.log_unusable()
     metrics.gates = models.client.gate_figures
     metrics.next_due = partial(_next_due, supervisor, wakeups)

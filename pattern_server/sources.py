@@ -57,7 +57,7 @@ class SourceAccounts:
         self._tasks: dict[str, trio.CancelScope] = {}
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
         self._nursery: trio.Nursery | None = None
-        self._use: Use | None = None
+        self.use: Use | None = None  # yields a constellation, awake
         self.polls: Counter[str] = Counter()  # by outcome: events, nothing, failure
         self.failing: set[str] = set()
         self.last_event_ms: int | None = None
@@ -97,9 +97,8 @@ class SourceAccounts:
         except RowNotFound:
             raise NotFound(f"there is no source {account_id!r} on this server") from None
 
-    async def run(self, use: Use) -> None:
-        """Ask all accounts until cancelled; `use` yields a constellation, awake."""
-        self._use = use
+    async def run(self) -> None:
+        """Ask all accounts until cancelled."""
         rows = await self._registry.read(source_accounts.list_all)
         async with trio.open_nursery() as self._nursery:
             for row in rows:
@@ -168,9 +167,9 @@ class SourceAccounts:
 
     @asynccontextmanager
     async def _awake(self, row: SourceAccountRow) -> AsyncIterator[Constellation]:
-        assert self._use is not None
+        assert self.use is not None
         await self.owner_of(row.id)  # else it was deleted, perhaps with its constellation
-        async with self._use(row.constellation_id) as constellation:
+        async with self.use(row.constellation_id) as constellation:
             yield constellation
 
     async def _failed(self, row: SourceAccountRow, error: PatternError | DatabaseError) -> None:

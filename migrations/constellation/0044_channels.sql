@@ -53,9 +53,6 @@ CREATE TABLE source_turn (
     reply_to         TEXT NOT NULL         -- the message that is answered
 ) STRICT;
 CREATE INDEX source_turn_chat ON source_turn(chat_id, turn);
-CREATE TRIGGER source_turn_no_update BEFORE UPDATE ON source_turn BEGIN
-    SELECT RAISE(ABORT, 'the address of an answer is never changed');
-END;
 
 -- How often it was begun to send this without learning what came of it; only where a repetition would show.
 ALTER TABLE outbox ADD COLUMN unclear INTEGER NOT NULL DEFAULT 0 CHECK (unclear >= 0);

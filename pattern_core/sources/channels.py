@@ -38,23 +38,22 @@ from pattern_db.enums import PersonStatus, Role
 from pattern_db.errors import RowNotFound
 from pattern_db.tables import meta, outbox, sources
 from pattern_db.tables.outbox import OutboxRow
-from pattern_db.tables.sources import ChatRow, PersonRow, SourceRow
+from pattern_db.tables.sources import PersonRow, SourceChatRow, SourceRow
 
 CODE_CHARS = 8
 CODE_ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # without 0, O, 1 and I
 CODE_VALID_S = 3600
 CODES_MAX = 3  # of a channel, open at once
 TURNS_PER_MINUTE_MAX = 20  # of one chat: two programs that answer each other stop being served
-UNCLEAR_MAX = 2  # an answer with an unknown outcome is sent once more, then a person decides
+UNCLEAR_MAX = 2  # an answer with an unknown outcome is sent again once, then a person decides
 ARGUMENTS_CHARS_MAX = 600  # of a call that a person is asked about
 CURSOR_STEP = 500  # events after which the cursor is stored where none of them was wanted
 OF_OTHERS = ("recalled", "catch_up", "activity")  # parts of a prompt that may show other conversations
-SIGNAL_S = 4.0  # between two signals that the agent is at work
+SIGNAL_S = 4.0  # between two signals that the agent is busy
 _WANTED = TERMINAL | {"approval.requested", "turn.started", "turn.resumed", "turn.waiting"}
 _BEGINS = ("turn.started", "turn.resumed")
 
 Person = PersonRow
-Chat = ChatRow
 
 
 class Channels:
@@ -69,15 +68,15 @@ class Channels:
         self._events = events
         self._sessions = sessions
         self._approvals = approvals
-        self._seen: int | None = None  # the last event that was looked at; None: events are not read
+        self._seen: int | None = None  # the last event that was checked; None: events are not read
         self._held_until_ms: dict[str, int] = {}  # by source: its service wants to be left alone until then
-        self._working: dict[str, trio.CancelScope] = {}  # by turn: what shows in its chat that the agent is at work
+        self._working: dict[str, trio.CancelScope] = {}  # by turn: what shows in its chat that the agent is busy
         known.outbox.on_due("source", self._receive)
         known.outbox.on_due("chat", self._send)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no event waits to be looked at."""
+        """Whether no event waits to be checked."""
         return self._seen is None or self._seen >= self._events.latest
 
     # Who may talk
@@ -126,7 +125,7 @@ class Channels:
     # In
 
     async def _receive(self, row: OutboxRow, work: UnitOfWork) -> None:
-        """Add to a unit of work what becomes of an event of a source or a channel."""
+        """Add to a unit of work what an event of a source or a channel leads to."""
         event, agent_id = event_of(row)
         if event.chat is None:
             await self._intake.deliver(row, work)
@@ -171,8 +170,8 @@ class Channels:
         name, until = event.author_name or event.author, iso(now_ms + CODE_VALID_S * 1000)
         person = PersonRow(source.id, event.author, name, PersonStatus.PENDING, iso(now_ms), code, until)
         words = (
-            f"I do not know you yet. Your code is {code}; it is valid for an hour. Whoever runs this server can let you"
-            f" in with: pattern channel approve {source.name} {code}"
+            f"I do not know you yet. Your code is {code}; it is valid for an hour. The person who runs this server lets"
+            f" you in with: pattern channel approve {source.name} {code}"
         )
         # There is no chat yet: the address travels with the row.
         said = self._row(f"chat:{source.id}:{event.chat}", Outgoing(text=words, reply_to=event.native))
@@ -219,7 +218,7 @@ class Channels:
             title = plain(event.chat_name or event.author_name or native).replace("\n", " ")[:100]
             session = self._sessions.new(title or None, source.source_type)
             chat_id = self._storage.ids.new("chat")
-            chat = ChatRow(
+            chat = SourceChatRow(
                 chat_id, source.id, native, title, bool(event.room), agent.id, session.id, created_at=iso(now_ms)
             )
         is_partner = person is not None and person.status is PersonStatus.PARTNER and not event.room
@@ -318,8 +317,8 @@ class Channels:
         ]
         self._put(work, f"chat:{chat.id}", says)
 
-    async def _signal(self, chat: ChatRow, scope: trio.CancelScope) -> None:
-        """Show in a chat that the agent is at work, until cancelled; it does not matter if that fails."""
+    async def _signal(self, chat: SourceChatRow, scope: trio.CancelScope) -> None:
+        """Show in a chat that the agent is busy, until cancelled; it does not matter if that fails."""
         with scope, suppress(PatternError):
             while True:
                 kind, account = await self._sources.account(chat.source_id)

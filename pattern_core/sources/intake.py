@@ -1,4 +1,4 @@
-"""What becomes of an event of a source: a message, a notification, an archive entry or a line of activity.
+"""What an event of a source leads to: a message, a notification, an archive entry or a line of activity.
 
 The events are rows of the outbox, so that each is delivered in the transaction that removes it, in order, and again
 later if its agent cannot have it now. Those that came together are one message.
@@ -44,7 +44,7 @@ class Intake:
     accepting: Accepting
 
     async def deliver(self, row: OutboxRow, work: UnitOfWork) -> None:
-        """Add to a unit of work what becomes of an event, and of those that wait behind it for the same agent.
+        """Add to a unit of work what follows from an event, and from those that wait behind it for the same agent.
 
         Raises:
             PatternError: the agent cannot have it now.

@@ -167,7 +167,7 @@ class SourceKind(ABC):
         raise NotImplementedError
 
     async def signal(self, account: SourceAccount, chat: str) -> None:  # noqa: B027  # not every service can
-        """Show in a chat that the agent is at work, for some seconds.
+        """Show in a chat that the agent is busy, for some seconds.
 
         Raises:
             PatternError: it was not accepted.

@@ -1,7 +1,7 @@
 """The sources and channels of a constellation: their accounts, and the one transaction by which an event arrives.
 
 An event that is new, where it is to be delivered, and the new cursor are one transaction. The service learns of the
-cursor afterwards. So a process that dies is sent an event again, and knows it: its digest is kept for good.
+cursor afterwards. So a process that dies is sent an event again, and knows it: its digest is kept permanently.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WAITING_MAX = 2_000  # events of a source that were not delivered; later ones st
 BURST_S = 0.3  # messages of a chat within this time are one
 BATCH_S_MAX = 7 * 24 * 3600.0
 TEMPLATE_CHARS_MAX = 2_000
-CURSOR = "sources_after"  # in `meta`: up to this one, the constellation's events were looked at for answers in chats
+CURSOR = "sources_after"  # in `meta`: up to this one, the constellation's events were checked for answers in chats
 
 Source = SourceRow
 Receiver = ReceiverRow
@@ -310,7 +310,7 @@ class Sources:
         """Deliver again, though perhaps it was delivered.
 
         Raises:
-            NotFound: it is no delivery of this source.
+            NotFound: this source has no such delivery.
             Conflict: it is being delivered, or was.
             PatternError: it cannot be delivered.
         """

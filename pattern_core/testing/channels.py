@@ -21,7 +21,7 @@ BOT = {"id": 12345, "is_bot": True, "first_name": "Bot", "username": "pattern_bo
 class TelegramServer(WireServer):
     """A Bot API server. `says` and `presses` are what people do; `sent` is what the bot sent, in order.
 
-    Faults, each a number of times or for good: `drops` accepts a message and closes the connection; `too_many` answers
+    Faults, each a number of times: `drops` accepts a message and closes the connection; `too_many` answers
     429; `silent` never answers; `repeats` sends updates again that were acknowledged; `reorders` sends them backwards.
     """
 
@@ -122,7 +122,7 @@ def _done(result: object) -> Play:
 
 
 class FeedServer(WireServer):
-    """Serves `body` as a feed, and 304 to who has it; `moved_to` is a path to which it has moved for good."""
+    """Serves `body` as a feed, and 304 to who has it; `moved_to` is a path to which it has moved permanently."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__(otherwise=self._feed)

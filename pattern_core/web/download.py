@@ -39,8 +39,8 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """A page as it came. `url` is where it was in the end; `is_moved`: it is there for good. `is_cut`: more came than
-    `BYTES_MAX`.
+    """A page as it came. `url` is where it was in the end; `is_moved`: it moved there permanently. `is_cut`: more came
+    than `BYTES_MAX`.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""Accounts of data sources and channels in the global database: whose they are, and when each is asked next."""
+"""Accounts of sources and channels in the global database: the constellation of each, and when it is asked next."""
 
 from __future__ import annotations
 

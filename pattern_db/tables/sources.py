@@ -63,7 +63,7 @@ class PersonRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRow:
+class SourceChatRow:
     """A conversation in a channel: a chat, a topic or a thread."""
 
     id: str
@@ -87,7 +87,7 @@ _SOURCES = Table(
 create, find, list_all, change = _SOURCES.create, _SOURCES.find, _SOURCES.list_all, _SOURCES.change
 _RECEIVERS = Table("agent_data_sources", ReceiverRow, json=("filters",), types={"delivery": SourceDelivery})
 _PEOPLE = Table("source_person", PersonRow, types={"status": PersonStatus})
-_CHATS = Table("source_chat", ChatRow, "chat {!r}", types={"is_room": bool})
+_CHATS = Table("source_chat", SourceChatRow, "chat {!r}", types={"is_room": bool})
 create_chat, get_chat = _CHATS.create, _CHATS.get
 
 
@@ -173,7 +173,7 @@ def put_person(connection: Connection, row: PersonRow) -> None:
     _PEOPLE.insert(connection, [row])
 
 
-def chat(connection: Connection, source_id: str, native: str) -> ChatRow | None:
+def chat(connection: Connection, source_id: str, native: str) -> SourceChatRow | None:
     """Return a conversation of a channel by its id there; None if it is new."""
     return _CHATS.first(connection, "WHERE source_id = ? AND native = ?", (source_id, native))
 
@@ -186,7 +186,7 @@ def address(connection: Connection, turn_id: str, chat_id: str, person_id: str, 
     )
 
 
-def addressed(connection: Connection, turn_id: str) -> tuple[ChatRow, str, str] | None:
+def addressed(connection: Connection, turn_id: str) -> tuple[SourceChatRow, str, str] | None:
     """Return where the answer of a turn goes: the chat, who asked, and the message that is answered; None if the turn
     came from no chat.
     """

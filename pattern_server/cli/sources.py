@@ -178,7 +178,7 @@ async def deliveries(home: Home, output: Output, name: str, limit: int, retry: s
 @click.option("--agent", required=True, type=AGENT, help="The agent that answers.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the kind; repeatable.")
 async def add_channel(home: Home, output: Output, name: str, kind: str, agent: str, settings: tuple[str, ...]) -> None:
-    """Create the channel NAME of a KIND: telegram. The token is named, and stands below [sources.secrets.NAME]."""
+    """Create the channel NAME of a KIND: telegram. Its token is a secret, named in [sources.secrets]."""
     made = await _add(home, name, kind, agent, settings)
     answer = await home.call("POST", "sources", made["id"], "test")
     works = "It works." if answer["accepted"] else f"It does not work yet: {answer['error']}."

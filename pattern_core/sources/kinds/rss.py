@@ -73,7 +73,7 @@ def read_feed(page: Download) -> list[dict[str, Any]]:
     """Return the entries of a feed in its order, as fields of events.
 
     Raises:
-        InvalidInput: it is no feed.
+        InvalidInput: it is not a feed.
     """
     if "json" in page.content_type or page.body.lstrip()[:1] == b"{":
         found = _of_json(page.body)

@@ -149,7 +149,7 @@ async def _call(account: SourceAccount, method: str, given: Mapping[str, Json], 
     """Call a method of the Bot API, and return its result. No error shows the token, which is part of the address.
 
     Raises:
-        Overloaded: too many messages; `details["retry_after_s"]` says when to go on.
+        Overloaded: too many messages; `details["retry_after_s"]` says when to continue.
         InvalidInput: the service will never accept this.
         PermissionDenied: the person blocked the bot, or the token is wrong.
         Unavailable: there was no answer that could be read; whether it was done is unclear, unless it was not sent.

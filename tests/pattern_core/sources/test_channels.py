@@ -217,16 +217,3 @@ async def test_repeated_reordered_and_unreadable_updates_do_no_harm() -> None:
         await until(lambda: one.server.acknowledged >= 4)
         await one.idle()
         assert len(await one.turns()) == 2
-
-
-async def test_the_address_of_an_answer_cannot_be_changed() -> None:
-    async with talking() as one:
-        await one.lets_in()
-        one.server.says("Hi")
-        await one.sent(1)
-        try:
-            await one.world.database.write(lambda c: c.execute("UPDATE source_turn SET chat_id = 'x'").fetchall())
-        except Exception as error:  # noqa: BLE001  # which one is storage's affair
-            assert "never changed" in str(error)
-        else:
-            raise AssertionError("an address was changed")

@@ -1,13 +1,14 @@
 """A channel in a process that is killed with SIGKILL at random times, while its service repeats and reorders updates.
 
 Every message is in one turn exactly, those of a chat in their order; every answer goes to its own chat, and is there;
-one that is there twice was in doubt. `python -m tests.pattern_core.sources.test_kill_points --events 10000 --kills 200` is
-the long run.
+one that is there twice was in doubt. The long run:
+`python -m tests.pattern_core.sources.test_kill_points --events 10000 --kills 200`.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from tests.pattern_core.sources.worker import NUMBERED
 from tests.sources import ROOT
 
 LIFE_S = (0.9, 2.5)  # how long a process lives, most of it its start
-PATIENCE_S = 120.0  # for the rest, after the last kill
+PATIENCE_S = 15.0  # for another answer, after the last kill: what was in doubt twice is left to a person
 PER_CHAT = 10
 
 
@@ -65,8 +66,11 @@ async def run(
                 sent += 1
             async with trio.open_nursery() as nursery:
                 process = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
-                with trio.move_on_after(patience_s if life == kills else chance.uniform(*LIFE_S)):
+                with trio.move_on_after(math.inf if life == kills else chance.uniform(*LIFE_S)) as scope:
+                    before = -1
                     while not (life == kills and _answered(server) >= events):
+                        if life == kills and len(server.sent) != before:
+                            before, scope.deadline = len(server.sent), trio.current_time() + patience_s
                         await trio.sleep(0.05)
                 process.kill()
         return judge(path, server, events, chats)
