@@ -52,6 +52,8 @@ from pattern_core.search import SearchRequest, SearchResult, search
 from pattern_core.sessions import Sessions
 from pattern_core.shared_state import SharedState
 from pattern_core.shell.shell import Shell
+from pattern_core.sources.channels import Channels
+from pattern_core.sources.sources import Sources
 from pattern_core.tasks import Tasks
 from pattern_core.timers import Timers
 from pattern_core.tools.registry import ToolRegistry
@@ -150,10 +152,8 @@ class Constellation:
             nursery.start_soon(outlasting, self.embeddings.run, wait_s, name="embeddings")
             nursery.start_soon(outlasting, self.folders.run, wait_s, name="folders")
             if self.runtime.has_timers:
-                nursery.start_soon(outlasting, self.timers.run, wait_s, name="timers")
-                nursery.start_soon(outlasting, self.outbox.run, wait_s, name="outbox")
-                nursery.start_soon(outlasting, self.webhooks.run, wait_s, name="webhooks")
-                nursery.start_soon(outlasting, self.overview.run, wait_s, name="overview")
+                for acting in (self.timers, self.outbox, self.webhooks, self.channels, self.overview):
+                    nursery.start_soon(outlasting, acting.run, wait_s, name=type(acting).__name__)
             nursery.start_soon(self.halt.run, self._stop_all, name="halt")
             nursery.start_soon(outlasting, partial(sweep_daily, self._journal), wait_s, name="unused images")
             prune = partial(self._journal.prune_daily, self.runtime.limits.retention_days)
@@ -237,6 +237,8 @@ class Constellation:
         for kind in ("agent", "group"):
             self.outbox.on_due(kind, self._redeliver)
         self.webhooks = Webhooks(storage, self.events, self.outbox, self.runtime.webhooks)
+        self.sources = Sources(storage, self.roster, self.outbox, self.runtime.sources)
+        self.channels = Channels(self.sources, self._accepting, self.events, self.sessions, self.approvals)
         meters = self.runtime.meters
         self.schedules = Schedules(
             storage, self.roster, self.groups, self.timers, self.approvals, meters, accepting=self._accepting
@@ -293,7 +295,7 @@ class Constellation:
     @property
     def is_idle(self) -> bool:
         """Whether no agent works, nothing is delivered and no command runs; one that stays idle may be parked."""
-        shell, others = self._toolbox.shell, (self.outbox, self.webhooks, self.overview)
+        shell, others = self._toolbox.shell, (self.outbox, self.webhooks, self.channels, self.overview)
         is_at_rest = self._actors.is_idle and all(one.is_idle for one in others)
         return is_at_rest and (shell is None or shell.running == 0)
 

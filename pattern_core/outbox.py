@@ -27,6 +27,7 @@ ATTEMPTS_MAX = 8  # in about a day, then a person decides
 FIRST_WAIT_S = 10.0  # after the first failed attempt; five times that after the second …
 WAIT_S_MAX = 12 * 3600.0
 ERROR_CHARS_MAX = 500
+IS_FINAL = "is_final"  # in an error's details: the row is not tried again by itself
 
 Undelivered = OutboxRow
 Send: TypeAlias = Callable[[OutboxRow, UnitOfWork], Awaitable[None]]
@@ -123,7 +124,7 @@ class Outbox:
             await self._deliver(row)
         except PatternError as error:
             work, now_ms = UnitOfWork(), self._storage.clock.now_ms()
-            wait_s = wait_before(row.id, row.attempts + 1)
+            wait_s = None if error.details.get(IS_FINAL) else wait_before(row.id, row.attempts + 1)
             asked_s = error.details.get("retry_after_s")
             if wait_s is not None and isinstance(asked_s, int | float):
                 wait_s = max(wait_s, min(asked_s, WAIT_S_MAX))

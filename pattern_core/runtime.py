@@ -17,7 +17,7 @@ from pattern_core.limits import Limits
 from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.models.model import Usage
 from pattern_core.tools.tool import ToolSettings
-from pattern_core.web.policy import WebhookSettings
+from pattern_core.web.policy import SourceSettings, WebhookSettings
 
 
 class Meters:
@@ -71,4 +71,5 @@ class Runtime:
     tools: ToolSettings = field(default_factory=ToolSettings)
     mcp: Mapping[str, McpSettings] = field(default_factory=dict)
     webhooks: WebhookSettings = field(default_factory=WebhookSettings)
+    sources: SourceSettings = field(default_factory=SourceSettings)
     has_timers: bool = True

@@ -26,7 +26,7 @@ from pattern_core.outbox import Outbox
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
 from pattern_core.web.download import Downloader
-from pattern_core.web.policy import WebhookSettings
+from pattern_core.web.policy import WebhookSettings, read_secret
 from pattern_db.columns import to_json
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.journal.events import DELTAS
@@ -212,19 +212,7 @@ class Webhooks:
         Raises:
             InvalidInput: there is none of this name, or its source holds none.
         """
-        source = self._settings.secrets.get(name)
-        if source is None:
-            raise InvalidInput(
-                f"no secret {name!r} is configured; add [webhooks.secrets.{name}] with env or file to pattern.toml"
-            )
-        try:
-            text = "" if source.file is None else await trio.Path(source.file).read_text()
-        except (OSError, UnicodeError) as error:
-            raise InvalidInput(f"the secret {name!r} cannot be read: {error}") from None
-        if source.value is not None:
-            text = source.value.get_secret_value()
-        if not (text := text.strip()):
-            raise InvalidInput(f"the secret {name!r} is empty; set what [webhooks.secrets.{name}] names")
+        text = await read_secret(self._settings.secrets, name, "webhooks")
         if not text.startswith(SECRET_PREFIX):
             return text.encode()
         try:

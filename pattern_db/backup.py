@@ -109,7 +109,7 @@ def cut_loose(path: Path) -> None:
         StorageFailed: the disk is full or failed.
     """
     with opened_at(path) as connection, connection:
-        for table in ("webhook", "outbox", "consent_grant"):
+        for table in ("webhook", "outbox", "consent_grant", "source_person"):
             connection.execute(f"DELETE FROM {table}")
 
 

@@ -169,6 +169,24 @@ class DeliveryStatus(StrEnum):
     DEAD = "dead"
 
 
+class SourceDelivery(StrEnum):
+    """What an event of a source becomes: a message, one made by a template, an archive entry, or a line of activity."""
+
+    MESSAGE = "message"
+    NOTIFICATION = "notification"
+    ARCHIVE = "archive"
+    ACTIVITY = "activity"
+
+
+class PersonStatus(StrEnum):
+    """Whether a person or a room may talk in a channel: a partner may answer questions to people, too."""
+
+    PENDING = "pending"
+    ALLOWED = "allowed"
+    PARTNER = "partner"
+    BLOCKED = "blocked"
+
+
 class ScheduleStatus(StrEnum):
     """Whether a schedule is due again: a finished one has no next occurrence."""
 

@@ -91,6 +91,8 @@ TRAVELS: Mapping[str, str] = {
     "handoff_notes": _WHOLE,
     "data_sources": _WHOLE,
     "agent_data_sources": _WHOLE,
+    "source_seen": _WHOLE,
+    "source_chat": _WHOLE,
     "budget": _WHOLE,
     "usage_day": _OWN,
 }
@@ -113,6 +115,8 @@ STAYS: Mapping[str, str] = {
     "consent_grant": "consent is given to one server",
     "timer": "derived: it is set again when what it belongs to is resumed",
     "outbox": "deliveries of one server; a copy would send them twice",
+    "source_person": "who may talk is decided on one server",
+    "source_turn": "addresses of answers of one server's turns",
     "workspace_roots": "folders of one machine, in which its agents may work",
     "webhook": "it has a secret, and a copy would deliver everything twice",
     "meta": "the identity of one file",

@@ -34,7 +34,7 @@ from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import Secret
 from pattern_core.shell.policy import ShellSection
 from pattern_core.validation import must
-from pattern_core.web.policy import WebhookSettings
+from pattern_core.web.policy import SourceSection, WebhookSettings
 from pattern_db import files as durable
 from pattern_db.errors import translated
 from pattern_server.sections import (
@@ -47,6 +47,7 @@ from pattern_server.sections import (
     ProviderConfig,
     ShellConfig,
     SignInsConfig,
+    SourcesConfig,
     SupervisorConfig,
     TelemetryConfig,
     WebConfig,
@@ -190,6 +191,7 @@ class Config(BaseSettings):
     shell: ShellConfig = Field(default_factory=ShellSection)
     web: WebConfig | None = None
     webhooks: WebhooksConfig = Field(default_factory=WebhookSettings)
+    sources: SourcesConfig = Field(default_factory=SourceSection)
     mcp: McpServersConfig = Field(default_factory=dict)
     limits: Annotated[Limits, AfterValidator(_check_limits)] = Field(default_factory=Limits)
     _data_dir_source: str = PrivateAttr(DEFAULT)

@@ -20,7 +20,7 @@ from pattern_db.errors import BackupInvalid, DatabaseError, DiskFull, RowNotFoun
 from pattern_db.files import DataDirLock, emptied
 from pattern_db.journal import turns
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import agents, calendars, meta, outbox, schedules, tasks
+from pattern_db.tables import agents, calendars, meta, outbox, schedules, sources, tasks
 
 DATABASE_NAME = backup.DATABASE_NAME
 _CREATING, _REMOVED = ".creating-", ".removed-"  # beginnings of names next to the folders, before the id
@@ -239,6 +239,7 @@ def pause(connection: Connection) -> None:
     schedules.pause_all(connection)
     tasks.block_starts(connection, "restored as a copy: set it to pending if it is to start here, too")
     calendars.pause_reminders(connection)
+    sources.pause_all(connection)
 
 
 def _vacuum(folder: Path, if_much_free: bool) -> int:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
+    from pattern_server.sources import SourceAccounts
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMES_MAX = 100  # different models, and different tools; the rest is "other"
 SAMPLE_S = 1.0  # between two measurements of the event loop's lag
@@ -81,6 +83,7 @@ class Metrics(Meters):
         self.states: Callable[[], Mapping[str, int]] = dict
         self.failures: Callable[[], Mapping[str, int]] = dict
         self.pending_approvals: Callable[[], int] = int
+        self.sources: SourceAccounts | None = None
         self.commit_seconds = _Histogram(SHORT_SECONDS)
         self.activation_seconds = _Histogram(SHORT_SECONDS)
         self._models = _Names()
@@ -186,7 +189,7 @@ class Metrics(Meters):
         """Yield the families with their samples. Called by the library."""
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        model = ("provider", "model")
+        model, polls = ("provider", "model"), {} if self.sources is None else self.sources.polls
         counts: tuple[tuple[str, str, Sequence[str], _Samples], ...] = (
             ("turns", "Ended turns by status.", ("status",), self._turns),
             ("steps", "Model calls with a stored decision.", model, self._steps),
@@ -197,6 +200,7 @@ class Metrics(Meters):
             ("commits", "Committed journal transactions.", (), {(): self.commits}),
             ("schedule_occurrences", "Occurrences of schedules by status.", ("status",), self._occurrences),
             ("http_responses", "HTTP responses by status class.", ("status",), self._answers),
+            ("source_polls", "Questions to sources by outcome.", ("outcome",), _by(polls)),
             ("streams_dropped", "Streams of events that the server ended early.", ("protocol",), self._dropped),
             (
                 "constellation_failures",
@@ -247,6 +251,10 @@ class Metrics(Meters):
         yield "model_gate", "State of each provider's rate limiter and circuit breaker.", ("provider", "what"), gates
         words = "When the next timer of any constellation is due, in Unix time; no sample if none is."
         yield "next_due_timestamp_seconds", words, (), _moment(self.next_due())
+        if self.sources is not None:
+            yield "sources", "Sources and channels by state, without paused ones.", ("state",), _by(self.sources.states)
+            words = "When the last event of any source came, in Unix time; no sample before the first."
+            yield "source_event_timestamp_seconds", words, (), _moment(self.sources.last_event_ms)
         rounds = self.backups()
         for name, words, at in (
             ("complete", "When the last round of backups without a failure began, in Unix time.", rounds.complete_at),

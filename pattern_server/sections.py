@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -21,7 +21,7 @@ from pattern_core.models.providers.settings import OpenAIFormat, Secret
 from pattern_core.models.throttle import ClientLimits
 from pattern_core.shell.policy import ShellSection
 from pattern_core.validation import must
-from pattern_core.web.policy import WebhookSettings, WebSettings
+from pattern_core.web.policy import SourceSection, WebhookSettings, WebSettings
 
 DESCRIPTORS_WANTED = 65_536
 _LOOPBACK = r"http://(127\.0\.0\.1|\[::1\]|localhost)"
@@ -63,16 +63,22 @@ def _check_engine(web: WebSettings) -> WebSettings:
     return web
 
 
-def _check_secrets(webhooks: WebhookSettings) -> WebhookSettings:
-    for name, source in webhooks.secrets.items():
+_Secrets = TypeVar("_Secrets", WebhookSettings, SourceSection)
+
+
+def _check_secrets(section: _Secrets) -> _Secrets:
+    for name, source in section.secrets.items():
         if [bool(source.env), source.file is not None, source.value is not None].count(True) != 1:
             raise ValueError(f"secrets.{name} needs one of env (the name of a variable), file and value")
-    return webhooks
+    return section
 
 
 _WHOLE = "each directory needs an absolute path, such as /srv/work"
 WholePaths = Annotated[tuple[Path, ...], must(_are_whole, _WHOLE)]
 WebhooksConfig = Annotated[WebhookSettings, AfterValidator(_check_secrets)]
+SourcesConfig = Annotated[
+    SourceSection, AfterValidator(_check_secrets), must(lambda sources: _are_whole(sources.roots), _WHOLE)
+]
 ShellConfig = Annotated[ShellSection, must(lambda shell: _are_whole((*shell.roots, *shell.readable)), _WHOLE)]
 WebConfig = Annotated[WebSettings, AfterValidator(_check_engine)]
 

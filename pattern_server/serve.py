@@ -60,8 +60,16 @@ from pattern_server.listener import listen
 from pattern_server.metrics import Metrics
 from pattern_server.models import ModelSetup, open_models
 from pattern_server.sections import raise_descriptor_limit
-from pattern_server.settings import configured_budgets, configured_mcp, embedder_shelf, shell_settings, webhook_settings
+from pattern_server.settings import (
+    configured_budgets,
+    configured_mcp,
+    embedder_shelf,
+    shell_settings,
+    source_settings,
+    webhook_settings,
+)
 from pattern_server.sign_in import SignIns
+from pattern_server.sources import SourceAccounts
 from pattern_server.supervisor import WAKES_AT_ONCE, Supervisor, Wakeups
 
 if TYPE_CHECKING:
@@ -148,9 +156,9 @@ async def serve(
                 _log.info("ready", {"url": url, "data_dir": str(config.data_dir), "seconds": seconds})
                 on_ready(ready)
                 task_status.started(ready)
-                load = partial(beside.start_soon, partial(trio.to_thread.run_sync, _load, app))
-                go_on = partial(_go_on, parts, load)
-                for task in (_report_life, go_on, partial(_wake_due, parts), parts.state.backups.run):
+                go_on = partial(_go_on, parts, partial(beside.start_soon, partial(trio.to_thread.run_sync, _load, app)))
+                wake_due, state = partial(_wake_due, parts), parts.state
+                for task in (_report_life, go_on, wake_due, state.backups.run, state.sources.run):
                     beside.start_soon(task)
                 await shutdown.wait()
                 _log.info("stopping")
@@ -207,7 +215,8 @@ async def assembled(
         ):
             files, wakeups = ConstellationFiles(config.data_dir, runtime), Wakeups(runtime.clock)
             run = partial(_run_constellation, registry=database, models=models.client, runtime=runtime, wakeups=wakeups)
-            run = partial(run, on_wake=metrics.activation_seconds.observe, telemetry=telemetry)
+            sources = SourceAccounts(database, runtime.clock, runtime.randomness)
+            run = partial(run, on_wake=metrics.activation_seconds.observe, telemetry=telemetry, sources=sources)
             supervisor = Supervisor(partial(run, open_database=partial(files.open, threads=threads)), config.supervisor)
             await nursery.start(supervisor.run)
             local_token = new_secret()
@@ -235,9 +244,10 @@ async def assembled(
                 metrics=metrics,
                 models=models,
                 telemetry=telemetry,
+                sources=sources,
                 background=nursery,
             )
-            _wire(metrics, models, supervisor, wakeups, backups)
+            _wire(metrics, models, supervisor, wakeups, backups, sources)
             nursery.start_soon(metrics.sample_lag, name="loop lag")
             yield Assembled(state=state, files=files, lock=lock, local_token=local_token, wakeups=wakeups)
             nursery.cancel_scope.cancel()
@@ -252,6 +262,7 @@ def _runtime(config: Config, embedders: EmbedderShelf, metrics: Metrics, *, has_
         tools=ToolSettings(shell=shell_settings(config), web=config.web, halts_log=config.data_dir / HALTS_LOG),
         mcp=configured_mcp(config),
         webhooks=webhook_settings(config),
+        sources=source_settings(config),
         has_timers=has_timers,
     )
 
@@ -309,6 +320,7 @@ async def _run_constellation(
     wakeups: Wakeups,
     on_wake: Callable[[float], None],
     telemetry: Telemetry | None,
+    sources: SourceAccounts,
 ) -> None:
     """Open the constellation, call `started` once it is recovered, and run it until it is cancelled. The supervisor
     runs this. `on_wake` is called with how long that lasted, in seconds.
@@ -331,6 +343,9 @@ async def _run_constellation(
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(constellation.run)
+                constellation.sources.on_change = partial(sources.changed, constellation_id)
+                with suppress(DatabaseError):  # a full disk: the next start tries again
+                    await sources.changed(constellation_id, await constellation.sources.accounts())
                 if telemetry is not None:
                     nursery.start_soon(telemetry.follow, constellation)
                 started(constellation)
@@ -352,8 +367,10 @@ def _wire(
     supervisor: Supervisor[Constellation],
     wakeups: Wakeups,
     backups: Backups,
+    sources: SourceAccounts,
 ) -> None:
     """Let the metrics show what others count, and log which models cannot be used."""
+    metrics.sources, sources.use = sources, supervisor.use
     models.log_unusable()
     metrics.gates = models.client.gate_figures
     metrics.next_due = partial(_next_due, supervisor, wakeups)

@@ -9,7 +9,7 @@ with.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from hashlib import blake2b
 from pathlib import PurePath
@@ -27,7 +27,7 @@ from pattern_core.models.client import Account
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.shell.policy import ShellSettings
-from pattern_core.web.policy import WebhookSettings
+from pattern_core.web.policy import SecretSource, SourceSection, SourceSettings, WebhookSettings
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from pattern_server.config import Config, variable
 from pattern_server.sections import BudgetsConfig, McpConfig, ProviderConfig
@@ -117,11 +117,21 @@ def shell_settings(config: Config) -> ShellSettings | None:
 
 def webhook_settings(config: Config, find: Variables = variable) -> WebhookSettings:
     """Return the settings of `[webhooks]` with the values of the variables that they name, as `find` returns them."""
-    secrets = {
+    return replace(config.webhooks, secrets=_resolved(config.webhooks.secrets, find))
+
+
+def source_settings(config: Config, find: Variables = variable) -> SourceSettings:
+    """Return the settings of `[sources]`, as `webhook_settings`. The server's own data is excluded from every root."""
+    given = {field.name: getattr(config.sources, field.name) for field in fields(SourceSection)}
+    given["secrets"] = _resolved(config.sources.secrets, find)
+    return SourceSettings(**given, kept_out=(config.data_dir.absolute(),))
+
+
+def _resolved(secrets: Mapping[str, SecretSource], find: Variables) -> dict[str, SecretSource]:
+    return {
         name: replace(source, value=Secret(find(source.env) or "")) if source.env else source
-        for name, source in config.webhooks.secrets.items()
+        for name, source in secrets.items()
     }
-    return replace(config.webhooks, secrets=secrets)
 
 
 def configured_mcp(config: Config, find: Variables = variable) -> dict[str, McpSettings]:

@@ -47,6 +47,7 @@ EXTENSIONS: Mapping[str, str | None] = {
     "pattern_core/models/providers": "pattern_core/models/providers/__init__.py",
     "pattern_core/groups/coordinations": "pattern_core/groups/coordinations/__init__.py",
     "pattern_core/embeddings/providers": "pattern_core/embeddings/providers/__init__.py",
+    "pattern_core/sources/kinds": "pattern_core/sources/kinds/__init__.py",
     "pattern_server/http/routes": "pattern_server/http/app.py",
     "pattern_server/http/toolsets": "pattern_server/http/toolsets/__init__.py",
     "pattern_server/cli": "pattern_server/cli/__init__.py",

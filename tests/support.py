@@ -31,7 +31,7 @@ from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool, ToolContext, ToolSettings, tool
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.views import TurnView
-from pattern_core.web.policy import WebhookSettings
+from pattern_core.web.policy import SourceSettings, WebhookSettings
 from pattern_db import template
 from pattern_db.connection import Connection
 from pattern_db.database import Database, DatabaseThreads
@@ -118,6 +118,7 @@ async def running(
     meters: Meters | None = None,
     reach: ToolSettings | None = None,
     webhooks: WebhookSettings | None = None,
+    sources: SourceSettings | None = None,
 ) -> AsyncIterator[Running]:
     """Start a constellation, and stop it as a crash does at the end of the block: what is unfinished stays so.
 
@@ -136,6 +137,7 @@ async def running(
         meters=meters,
         tools=reach or ToolSettings(),
         webhooks=webhooks or WebhookSettings(),
+        sources=sources or SourceSettings(),
     )
     async with AsyncExitStack() as stack:
         if database is None:

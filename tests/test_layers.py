@@ -143,7 +143,7 @@ def test_each_library_is_imported_only_where_it_belongs() -> None:
 def test_the_server_reaches_rows_only_through_named_doors() -> None:
     doors = tuple(
         f"pattern_server/{name}.py"
-        for name in ("serve", "accounts", "sign_in", "identities", "credentials", "audit", "files", "cli/db")
+        for name in ("serve", "accounts", "sign_in", "identities", "credentials", "audit", "files", "sources", "cli/db")
     )
     failures = [
         f"{found.place} imports {found.name}"

@@ -152,6 +152,11 @@ class WireServer:
                 await self._arrived.wait()
         return self.exchanges[count - 1]
 
+    async def answer(self, request: WireRequest) -> Play:
+        """Return the answer to a request: the next of the script."""
+        entry = next(self._script, self._otherwise)
+        return entry(request) if callable(entry) else entry
+
     async def serve_connection(self, stream: trio.SocketStream) -> None:
         """Answer one connection's requests until either side closes it."""
         self.connections += 1
@@ -164,8 +169,7 @@ class WireServer:
                     self.exchanges.append(exchange)
                     async with self._arrived:
                         self._arrived.notify_all()
-                    entry = next(self._script, self._otherwise)
-                    if not await connection.play(entry(request) if callable(entry) else entry, exchange):
+                    if not await connection.play(await self.answer(request), exchange):
                         break
         finally:
             self.open_connections -= 1

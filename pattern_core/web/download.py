@@ -30,6 +30,7 @@ ADDRESSES_MAX = 4  # of one host that are tried in turn
 CONNECT_TIMEOUT_S = 8.0  # per address
 BYTES_MAX = 5 * 1024 * 1024  # of a page; the rest is not read
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_PERMANENT = frozenset((301, 308))
 _AGENT = "Mozilla/5.0 (compatible; Pattern)"  # many sites refuse what does not look like a browser
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -38,13 +39,16 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
-    """A page as it came. `url` is where it was in the end; `is_cut`: more came than `BYTES_MAX`."""
+    """A page as it came. `url` is where it was in the end; `is_moved`: it moved there permanently. `is_cut`: more came
+    than `BYTES_MAX`.
+    """
 
     url: str
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     is_cut: bool = False
+    is_moved: bool = False
 
     @property
     def content_type(self) -> str:
@@ -111,14 +115,14 @@ class Downloader:
             if self._tls is None:
                 # Reading the system's certificates is slow.
                 self._tls = await trio.to_thread.run_sync(ssl.create_default_context)
-            where = url
+            where, is_moved = url, True
             for _ in range(redirects_max + 1):
                 target = self._policy.check(where)
                 answer = await self._visit(target, headers or {}, body, self._tls)
                 location = answer.headers.get("location")
                 if answer.status not in _REDIRECTS or location is None:
-                    return answer
-                where = target.join(location)
+                    return replace(answer, is_moved=is_moved and where != url)
+                where, is_moved = target.join(location), is_moved and answer.status in _PERMANENT
             raise Unavailable(f"the page was redirected more than {redirects_max} times, the last time to {where}")
         raise Unavailable(f"{url} was not there within {self._timeout_s:g} s; try again later", retry_after_s=60)
 
@@ -138,7 +142,8 @@ class Downloader:
                 raise Unavailable(
                     f"{target.host} broke off the answer ({str(error) or type(error).__name__}); try again later"
                 ) from error
-        raise Unavailable(f"{target.host} accepts no connection ({why}); try again later", retry_after_s=60)
+        words = f"{target.host} accepts no connection ({why}); try again later"
+        raise Unavailable(words, retry_after_s=60, was_sent=False)
 
     async def _addresses(self, target: WebTarget) -> Sequence[str]:
         try:

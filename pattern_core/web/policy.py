@@ -10,11 +10,13 @@ forms of IPv6 that hold an IPv4 address, RFC 3056 (6to4), RFC 6052 (NAT64), RFC 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
+import trio
 from pydantic import Field
 
 from pattern_core.errors import InvalidInput, PermissionDenied
@@ -114,7 +116,9 @@ class WebSettings(WebPolicy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretSource:
-    """A secret, `[webhooks.secrets.<name>]`, by one of its fields. A file is read whenever it is used."""
+    """A secret, `[webhooks.secrets.<name>]` or `[sources.secrets.<name>]`, by one of its fields. A file is read
+    whenever it is used.
+    """
 
     env: str = ""  # environment variable of the server with the secret
     file: Path | None = None  # file with the secret
@@ -127,6 +131,44 @@ class WebhookSettings(WebPolicy):
 
     secrets: dict[str, SecretSource] = field(default_factory=dict)
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 15.0  # for one delivery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSection(WebPolicy):
+    """The section `[sources]`: which services and files sources and channels may reach, and the secrets they need."""
+
+    secrets: dict[str, SecretSource] = field(default_factory=dict)
+    roots: tuple[Path, ...] = ()  # directories with files that sources may watch; none: no files
+    timeout_s: Annotated[float, Field(gt=0, le=300)] = 30.0  # for one request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings(SourceSection):
+    """What sources may reach. Nothing in the directories `kept_out` is read, such as the server's own data."""
+
+    kept_out: tuple[Path, ...] = ()
+
+
+async def read_secret(secrets: Mapping[str, SecretSource], name: str, section: str) -> str:
+    """Return a configured secret, as its source says now; `section` is where it belongs in the configuration.
+
+    Raises:
+        InvalidInput: there is none of this name, or its source holds none.
+    """
+    source = secrets.get(name)
+    if source is None:
+        raise InvalidInput(
+            f"no secret {name!r} is configured; add [{section}.secrets.{name}] with env or file to pattern.toml"
+        )
+    try:
+        text = "" if source.file is None else await trio.Path(source.file).read_text()
+    except (OSError, UnicodeError) as error:
+        raise InvalidInput(f"the secret {name!r} cannot be read: {error}") from None
+    if source.value is not None:
+        text = source.value.get_secret_value()
+    if not (text := text.strip()):
+        raise InvalidInput(f"the secret {name!r} is empty; set what [{section}.secrets.{name}] names")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

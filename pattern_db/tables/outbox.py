@@ -17,7 +17,8 @@ KEPT = {DeliveryStatus.DELIVERED: 1_000, DeliveryStatus.DEAD: 10_000}  # newest 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
     """Something to deliver. `id` is the name by which a receiver knows it again; `target` is `webhook:{id}`,
-    `agent:{id}` or `group:{id}`, and `payload` JSON text that its kind understands. `turn` is the turn that led to it.
+    `agent:{id}`, `group:{id}`, `source:{id}:{agent or chat}` or `chat:{id}`, and `payload` JSON text that its kind
+    understands. `turn` is the turn that led to it. `unclear` is how often it was begun to send it without an outcome.
     """
 
     id: str
@@ -30,10 +31,13 @@ class OutboxRow:
     attempts: int = 0
     last_error: str | None = None
     delivered_at: str | None = None
+    unclear: int = 0
 
 
 _OUTBOX = Table("outbox", OutboxRow, "delivery {}", types={"status": DeliveryStatus})
-get, discard = _OUTBOX.get, _OUTBOX.delete
+get, discard, select = _OUTBOX.get, _OUTBOX.delete, _OUTBOX.select
+# Of these targets no row passes another one that is tried again: what is said in a chat has an order.
+_IN_ORDER = "(target GLOB 'source:*' OR target GLOB 'chat:*')"
 _FIRST = "SELECT min(next_at) FROM outbox WHERE status = 'pending'"
 
 
@@ -48,11 +52,28 @@ def due(connection: Connection, now: str, busy: Collection[str], limit: int) -> 
     rows = _OUTBOX.select(
         connection,
         "WHERE id IN (SELECT substr(min(next_at || id), 25) FROM outbox WHERE status = 'pending' AND next_at <= ?1"
-        " AND target NOT IN (SELECT value FROM json_each(?2)) GROUP BY target) ORDER BY next_at, id LIMIT ?3",
+        f" AND target NOT IN (SELECT value FROM json_each(?2)) AND NOT ({_IN_ORDER} AND EXISTS (SELECT 1 FROM outbox AS"
+        " first WHERE first.target = outbox.target AND first.status = 'pending' AND first.id < outbox.id))"
+        " GROUP BY target) ORDER BY next_at, id LIMIT ?3",
         (now, to_json(list(busy)), limit),
     )
     upcoming: str | None = connection.execute(f"{_FIRST} AND next_at > ?", (now,)).get
     return rows, upcoming
+
+
+def next_of(connection: Connection, row: OutboxRow, limit: int) -> list[OutboxRow]:
+    """Return the rows that wait for the target of a row and follow it, in order."""
+    where = "WHERE target = ? AND status = 'pending' AND id > ? ORDER BY id LIMIT ?"
+    return _OUTBOX.select(connection, where, (row.target, row.id, limit))
+
+
+def set_unclear(connection: Connection, row_id: str, count: int) -> None:
+    """Store how often it was begun to send a row without an outcome.
+
+    Raises:
+        RowNotFound: there is no such row any more.
+    """
+    _OUTBOX.change(connection, row_id, {"unclear": count})
 
 
 def first_due(connection: Connection) -> str | None:
@@ -92,7 +113,8 @@ def delivered(connection: Connection, row: OutboxRow, now: str) -> None:
         RowConflict: it was delivered or deleted since it was read.
     """
     connection.execute(
-        "UPDATE outbox SET status = 'delivered', attempts = attempts + 1, delivered_at = ?, last_error = NULL"
+        "UPDATE outbox SET status = 'delivered', attempts = attempts + 1, delivered_at = ?, last_error = NULL,"
+        " unclear = 0"
         " WHERE id = ? AND status <> 'delivered'",
         (now, row.id),
     )

@@ -59,6 +59,8 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "turn": Entry("pattern_server.cli.turns", "Turns of agents: list, show, cancel."),
         "inbox": Entry("pattern_server.cli.inbox", "Messages that could not be delivered: list, retry, discard."),
         "webhook": Entry("pattern_server.cli.webhooks", "Webhooks, which are sent events: add, list, test …"),
+        "source": Entry("pattern_server.cli.sources", "Where data comes from by itself: add, list, test, pause …"),
+        "channel": Entry("pattern_server.cli.sources", "People in their chat applications: add, approve, people …"),
         "why": Entry("pattern_server.cli.turns", "Show the prompt of a turn, part by part."),
         "memory": Entry("pattern_server.cli.memory", "Memory blocks: list, show, edit, history, undo …"),
         "folder": Entry("pattern_server.cli.folders", "Files that agents may read: create, add, attach …"),

@@ -51,6 +51,8 @@ RESOURCES = (
     "pattern_server.http.routes.assignments",
     "pattern_server.http.routes.overview",
     "pattern_server.http.routes.webhooks",
+    "pattern_server.http.routes.sources",
+    "pattern_server.http.routes.hooks",
     "pattern_server.http.routes.archival",
     "pattern_server.http.routes.search",
     "pattern_server.http.routes.embeddings",

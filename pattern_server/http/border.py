@@ -167,7 +167,7 @@ class Border:
             own = f"with the token {principal.token_id or principal.username}"
             bounds = {own: config.http.requests_per_token_max, "with a token": config.http.requests_max}
         with self._counted(bounds):
-            if scope["app"].unloaded and path.startswith(("/api/", "/mcp/", f"{OPENAI}/")):
+            if scope["app"].unloaded and path.startswith(("/api/", "/mcp/", "/hooks/", f"{OPENAI}/")):
                 await trio.to_thread.run_sync(scope["app"].load, scope)
             longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
             await exchange.read_body(max(config.body_bytes_max, longer))

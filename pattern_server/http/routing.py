@@ -40,6 +40,7 @@ from pattern_server.identities import Identities
 from pattern_server.metrics import Metrics
 from pattern_server.models import ModelSetup
 from pattern_server.sign_in import SignIns
+from pattern_server.sources import SourceAccounts
 from pattern_server.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ if TYPE_CHECKING:
     from pattern_server.telemetry import Telemetry
 
 API = "/api/v1"
-# Routes of the API that need no token, because they are there to get one: their paths, and those that these match.
-SIGN_IN = re.compile(rf"{API}/auth/(login|refresh|providers|[^/]+/(start|callback|login))")
+# Routes that need no token, because they are there to get one, or because each request proves itself: their paths, and
+# those that these match.
+SIGN_IN = re.compile(rf"{API}/auth/(login|refresh|providers|[^/]+/(start|callback|login))|/hooks/[^/]+")
 _JSON = re.compile(r"\s*application/(?:[^;]*\+)?json\s*(?:;.*)?", re.IGNORECASE)  # content types
 OwnerInPath = Annotated[
     str, Path(description="Id or name of an agent or a group; `_constellation_` for what all agents see.")
@@ -73,6 +75,7 @@ class ServerState:
     metrics: Metrics
     models: ModelSetup
     telemetry: Telemetry | None
+    sources: SourceAccounts
     background: trio.Nursery
 
 

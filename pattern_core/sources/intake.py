@@ -1,0 +1,193 @@
+"""What an event of a source leads to: a message, a notification, an archive entry or a line of activity.
+
+The events are rows of the outbox, so that each is delivered in the transaction that removes it, in order, and again
+later if its agent cannot have it now. Those that came together are one message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pattern_core.agents import Agent, Roster
+from pattern_core.archive import entries
+from pattern_core.archive.entries import NewEntry, Terms
+from pattern_core.delivery import Accepting
+from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.events import Event, append
+from pattern_core.sources.source import SourceEvent
+from pattern_core.turns.admission import IncomingMessage
+from pattern_core.unit_of_work import Storage, UnitOfWork
+from pattern_core.untrusted import marked, plain
+from pattern_db.columns import Json, from_json
+from pattern_db.connection import Connection
+from pattern_db.enums import AgentStatus, SourceDelivery
+from pattern_db.errors import RowNotFound
+from pattern_db.tables import outbox, sources
+from pattern_db.tables.outbox import OutboxRow
+from pattern_db.tables.sources import ReceiverRow, SourceRow
+
+TOGETHER_MAX = 20  # events of one message
+TOGETHER_CHARS_MAX = 60_000  # of one message; what is longer is the next one
+FILTERS = {"authors": list, "words": list, "not_words": list, "quiet": str}
+_PLACES = ("title", "text", "link", "author", "source")  # words of a template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """Delivers the events of one constellation's sources to its agents."""
+
+    storage: Storage
+    roster: Roster
+    accepting: Accepting
+
+    async def deliver(self, row: OutboxRow, work: UnitOfWork) -> None:
+        """Add to a unit of work what follows from an event, and from those that wait behind it for the same agent.
+
+        Raises:
+            PatternError: the agent cannot have it now.
+        """
+        database = self.storage.database
+        rows = [row, *await database.read(outbox.next_of, row, TOGETHER_MAX - 1)]
+        events = together([event_of(one)[0] for one in rows])
+        try:
+            source = await database.read(sources.find, row.target.split(":")[1])
+            agent = await self.roster.get(event_of(row)[1])
+            receivers = await database.read(sources.receivers, source.id)
+            receiver = next(one for one in receivers if one.agent_id == agent.id)
+        except (RowNotFound, NotFound, StopIteration):  # deleted since, or the agent gets nothing of it any more
+            self.refuse(work, row.target.split(":")[1], "there is no one who receives it any more")
+            return
+        if agent.status is AgentStatus.ARCHIVED:
+            self.refuse(work, source.id, f"the agent {agent.name} is archived")
+            return
+        for one in rows[1 : len(events)]:
+            work.store(outbox.delivered, one, self.storage.now())
+        self._add(work, source, agent, receiver, events)
+
+    def refuse(self, work: UnitOfWork, source_id: str, reason: str) -> None:
+        """Add to a unit of work that an event leads to nothing, and why."""
+        work.event("source.refused", {"source_id": source_id, "reason": reason})
+
+    def _add(
+        self, work: UnitOfWork, source: SourceRow, agent: Agent, receiver: ReceiverRow, events: Sequence[SourceEvent]
+    ) -> None:
+        origin = f"{source.source_type} {source.name}"
+        match receiver.delivery:
+            case SourceDelivery.ACTIVITY:
+                for one in events:
+                    summary = f"{source.name}: {plain(one.title or one.text)[:200]}"
+                    self.storage.note(work, "source.event", summary, author=f"source:{source.id}", importance=1)
+                return
+            case SourceDelivery.ARCHIVE:
+                for one in events:
+                    self._archive(work, source, agent, one)
+                return
+            case SourceDelivery.NOTIFICATION:
+                content = "\n\n".join(_filled(receiver.notification_template or "", source, one) for one in events)
+            case _:
+                words = "\n\n".join(marked(_shown(one), origin) for one in events)
+                content = f"New from the source {plain(source.name)} ({source.source_type}):\n\n{words}"
+        incoming = IncomingMessage(
+            agent_id=agent.id,
+            content=content,
+            sender=f"source:{source.id}",  # the least trusted
+            source=source.source_type,
+            source_metadata={"source_id": source.id, "events": [one.native for one in events]},
+            policy="enqueue",
+        )
+        _turn_id, accept, wake = self.accepting(agent, incoming)
+        work.store_and_tell(lambda connection: accept(connection)[1])
+        work.when_settled(lambda committed: wake() if committed else None)
+
+    def _archive(self, work: UnitOfWork, source: SourceRow, agent: Agent, event: SourceEvent) -> None:
+        link: Mapping[str, Json] = {"url": event.link} if event.link else {}
+        about = {"author": f"source:{source.id}", "event": event.native, **link}
+        new = entries.checked(NewEntry(content=_shown(event), tags=[source.name[:50]], source=about))
+        entry_id, terms = self.storage.ids.new("arch"), Terms(now=self.storage.now(), supersedes=None, force=True)
+
+        def store(connection: Connection) -> list[Event]:
+            stored = entries.store(connection, agent.id, new, entry_id, terms)
+            drafts = [entries.changed(agent.id, stored.entry_id)] if stored.is_new else []
+            return append(connection, None, drafts, created_at=terms.now)
+
+        work.store_and_tell(store)
+
+
+def event_of(row: OutboxRow) -> tuple[SourceEvent, str]:
+    """Return the event that a row delivers, and the id of its agent."""
+    payload = from_json(row.payload)
+    decides = payload["event"]["decides"]
+    event = {**payload["event"], "decides": None if decides is None else (decides[0], decides[1])}
+    return SourceEvent(**event), payload["agent_id"]
+
+
+def together(events: Sequence[SourceEvent]) -> list[SourceEvent]:
+    """Return the first of these events with those behind it that are one message: not too long, and of one person."""
+    chosen, chars = [events[0]], len(events[0].text)
+    for one in events[1:]:
+        chars += len(one.text)
+        is_same = (one.author, one.chat) == (events[0].author, events[0].chat) or events[0].chat is None
+        if chars > TOGETHER_CHARS_MAX or not is_same or one.decides or events[0].decides or not one.is_addressed:
+            break
+        chosen.append(one)
+    return chosen
+
+
+def _shown(event: SourceEvent) -> str:
+    """Return an event as an agent reads it."""
+    by = f"by {event.author_name or event.author}" if event.author_name or event.author else ""
+    return "\n".join(filter(None, (event.title, event.link, by, event.text)))
+
+
+def _filled(template: str, source: SourceRow, event: SourceEvent) -> str:
+    """Return the owner's template with the words of an event, which are data."""
+    words = {**{name: getattr(event, name, "") for name in _PLACES}, "source": source.name}
+    origin = f"{source.source_type} {source.name}"
+    return re.sub(rf"\{{({'|'.join(_PLACES)})\}}", lambda found: marked(words[found[1]], origin), template)
+
+
+def check_filters(filters: Mapping[str, Json]) -> None:
+    """Refuse filters that do not exist, or have values of another type.
+
+    Raises:
+        InvalidInput: one does; the message names those that exist.
+    """
+    for name, value in filters.items():
+        if not isinstance(value, FILTERS.get(name, ())):
+            raise InvalidInput(f"there is no filter {name!r} with such a value; filters are {', '.join(FILTERS)}")
+    wait_s(filters, 0.0, 0)
+
+
+def passes(filters: Mapping[str, Json], event: SourceEvent) -> bool:
+    """Return whether filters let an event pass: by its author, by words that it has, and by words that it has not."""
+    said = f"{event.title}\n{event.text}".casefold()
+
+    def has(words: Sequence[object]) -> bool:
+        return any(str(word).casefold() in said for word in words)
+
+    authors = {str(one).casefold() for one in filters.get("authors", ())}
+    if authors and not {event.author.casefold(), event.author_name.casefold()} & authors:
+        return False
+    return (not filters.get("words") or has(filters["words"])) and not has(filters.get("not_words", ()))
+
+
+def wait_s(filters: Mapping[str, Json], batch_s: float, now_ms: int) -> float:
+    """Return how long an event waits for others, and for the end of quiet hours (in UTC), in seconds.
+
+    Raises:
+        InvalidInput: the quiet hours cannot be read.
+    """
+    if not filters.get("quiet"):
+        return batch_s
+    try:
+        starts, ends = (datetime.strptime(one, "%H:%M") for one in filters["quiet"].split("-"))
+    except ValueError:
+        raise InvalidInput("`quiet` is written as 22:00-07:00, in UTC") from None
+    first, last = (at.hour * 60 + at.minute for at in (starts, ends))
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    minute = now.hour * 60 + now.minute
+    is_quiet = first <= minute < last if first <= last else minute >= first or minute < last
+    return max(batch_s, (last - minute) % (24 * 60) * 60.0 if is_quiet else 0.0)

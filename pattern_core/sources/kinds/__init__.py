@@ -1,0 +1,34 @@
+"""The kinds of sources and channels: one file and one entry of `SOURCES` each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pkgutil import resolve_name
+from types import MappingProxyType
+
+from pattern_core.errors import InvalidInput
+from pattern_core.sources.source import SourceKind
+
+# A kind's module is imported with the first of its accounts.
+SOURCES: Mapping[str, str] = MappingProxyType(
+    {
+        "file": "pattern_core.sources.kinds.file:FileSource",
+        "rss": "pattern_core.sources.kinds.rss:FeedSource",
+        "webhook": "pattern_core.sources.kinds.webhook:HookSource",
+        "telegram": "pattern_core.sources.kinds.telegram:TelegramChannel",
+    }
+)
+
+
+@cache
+def kind_of(name: str) -> SourceKind:
+    """Return the kind of this name.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    if name not in SOURCES:
+        raise InvalidInput(f"there is no source of the kind {name!r}; kinds are {', '.join(SOURCES)}")
+    kind: SourceKind = resolve_name(SOURCES[name])()
+    return kind

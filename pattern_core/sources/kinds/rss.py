@@ -1,0 +1,198 @@
+"""Feeds: RSS, Atom and JSON Feed, asked only for what changed.
+
+Sources: www.rssboard.org/rss-specification; RFC 4287 (Atom); www.jsonfeed.org/version/1.1; RFC 9110, 13.1 (conditional
+requests). The parser of the standard library is used as it is, without definitions of entities, which feeds do not need
+and attacks do; what HTML defines beyond XML is replaced before.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from html.entities import name2codepoint
+from html.parser import HTMLParser
+from typing import Any, ClassVar
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
+
+import trio
+
+from pattern_core.errors import InvalidInput
+from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind, take_fields
+from pattern_core.web.download import Download, check_status
+from pattern_core.web.policy import SourceSettings
+from pattern_db.columns import Json
+
+ENTRIES_MAX = 200  # of a feed, the first ones: they are the newest
+EVERY_S_MIN = 60.0
+TEXT_CHARS_MAX = 20_000  # of an entry, before its markup is removed five times as many
+_ENTITY = re.compile(rb"&([A-Za-z][A-Za-z0-9]*);")
+_OWN = (b"amp", b"lt", b"gt", b"quot", b"apos")
+_BLANK_LINES = re.compile(r"\s*\n\s*\n\s*")
+
+
+class FeedSource(SourceKind):
+    """Asks a feed for new entries."""
+
+    fields: ClassVar = {
+        "url": "the address of the feed",
+        "every_s": "how often to ask, in seconds",
+        "first": "how many entries of the first look are delivered",
+    }
+
+    def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
+        """Return the configuration with its defaults, as `SourceKind.checked`."""
+        found = take_fields(self, config, {"url": None, "every_s": 1800.0, "first": 1})
+        if found["every_s"] < EVERY_S_MIN:
+            raise InvalidInput(f"`every_s` is at least {EVERY_S_MIN:.0f}")
+        settings.check(found["url"])
+        return found
+
+    async def poll(self, account: SourceAccount) -> Arrivals:
+        """Return new entries, the oldest first, as `SourceKind.poll`."""
+        cursor, wait_s = account.cursor, account.config["every_s"]
+        asked = {"If-None-Match": cursor.get("etag"), "If-Modified-Since": cursor.get("modified")}
+        headers = {name: value for name, value in asked.items() if value}
+        page = await account.fetch(cursor.get("url") or account.config["url"], headers={"Accept": "*/*", **headers})
+        if page.status == 304:
+            return Arrivals(cursor=cursor, wait_s=wait_s)
+        check_status(page)
+        if page.is_cut:
+            raise InvalidInput("the feed is too long to be read")
+        entries = await trio.to_thread.run_sync(read_feed, page)
+        first = len(entries) if cursor else account.config["first"]
+        events = [SourceEvent(**entry, is_old=place >= first) for place, entry in enumerate(entries)]
+        after = {"etag": page.headers.get("etag"), "modified": page.headers.get("last-modified")}
+        moved = page.url if page.is_moved else cursor.get("url")
+        return Arrivals(events=events[::-1], cursor={**after, "url": moved, "seen": True}, wait_s=wait_s)
+
+
+def read_feed(page: Download) -> list[dict[str, Any]]:
+    """Return the entries of a feed in its order, as fields of events.
+
+    Raises:
+        InvalidInput: it is not a feed.
+    """
+    if "json" in page.content_type or page.body.lstrip()[:1] == b"{":
+        found = _of_json(page.body)
+    else:
+        found = _of_xml(page.body)
+    entries: list[dict[str, Any]] = []
+    for entry in found:
+        named = entry["native"] or entry["link"] or f"{entry['title']}\n{entry['text']}"
+        text = _words(entry["text"][: TEXT_CHARS_MAX * 5])[:TEXT_CHARS_MAX]
+        native = named if len(named) < 300 else blake2b(named.encode(), digest_size=16).hexdigest()
+        if native:
+            entries.append({**entry, "native": native, "text": text, "title": _words(entry["title"][:2000])})
+        if len(entries) >= ENTRIES_MAX:
+            break
+    return entries
+
+
+def _of_json(body: bytes) -> Iterator[dict[str, str]]:
+    try:
+        feed = json.loads(body)
+        items = [item for item in feed["items"] if isinstance(item, dict)]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        raise InvalidInput("this is not a feed: its JSON has no list `items`") from None
+    for item in items:
+        authors = item.get("authors") or [item.get("author")]
+        author = authors[0] if isinstance(authors, list) and isinstance(authors[0], dict) else {}
+        said = {
+            "native": item.get("id"),
+            "title": item.get("title"),
+            "link": item.get("url"),
+            "author_name": author.get("name"),
+            "text": item.get("content_text") or item.get("content_html") or item.get("summary"),
+        }
+        yield {name: str(value) if isinstance(value, str | int) else "" for name, value in said.items()}
+
+
+def _of_xml(body: bytes) -> Iterator[dict[str, str]]:
+    root = _parsed(body)
+    entries = [one for one in root.iter() if _local(one) in ("item", "entry")]
+    if not entries and _local(root) not in ("rss", "feed", "RDF"):
+        raise InvalidInput(f"this is not a feed: it begins with <{_local(root)[:40]}>")
+    for entry in entries:
+        parts: dict[str, Element] = {}
+        for one in entry:
+            if _local(one) != "link" or one.get("rel", "alternate") == "alternate":
+                parts.setdefault(_local(one), one)
+
+        def said(*names: str, parts: Mapping[str, Element] = parts) -> str:
+            texts = ("".join(parts[name].itertext()).strip() for name in names if name in parts)
+            return next(filter(None, texts), "")
+
+        yield {
+            "native": said("guid", "id"),
+            "title": said("title"),
+            "link": said("link") or (parts["link"].get("href", "") if "link" in parts else ""),
+            "author_name": said("author", "creator"),
+            "text": said("encoded", "content", "description", "summary"),
+        }
+
+
+def _local(element: Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _parsed(body: bytes) -> Element:
+    """Return the root of a document.
+
+    Raises:
+        InvalidInput: it is not XML, or defines entities.
+    """
+    builder = TreeBuilder()
+    parser = expat.ParserCreate(namespace_separator="}")
+
+    def refuse(*_declared: object) -> None:
+        raise InvalidInput("this is not a feed: it defines entities, which feeds do not need")
+
+    parser.buffer_text = True
+    parser.StartElementHandler = builder.start
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(_ENTITY.sub(_numbered, body.lstrip()), True)
+        return builder.close()
+    except (expat.ExpatError, AssertionError, ValueError, LookupError) as error:
+        raise InvalidInput(f"this is not a feed: {error}") from None
+
+
+def _numbered(found: re.Match[bytes]) -> bytes:
+    code = None if found[1] in _OWN else name2codepoint.get(found[1].decode())
+    return found[0] if code is None else b"&#%d;" % code
+
+
+class _Reader(HTMLParser):
+    """Collects the words of a piece of HTML, with a blank line between its blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._hidden += tag in ("script", "style")
+        if tag in ("p", "div", "li", "br", "h1", "h2", "h3", "h4", "blockquote", "tr", "pre"):
+            self.words.append("\n" if tag in ("br", "li", "tr") else "\n\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden = max(0, self._hidden - (tag in ("script", "style")))
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.words.append(data)
+
+
+def _words(text: str) -> str:
+    """Return the words of a text that may be HTML."""
+    if "<" not in text and "&" not in text:
+        return text.strip()
+    reader = _Reader()
+    reader.feed(text)
+    reader.close()
+    return _BLANK_LINES.sub("\n\n", "".join(reader.words)).strip()

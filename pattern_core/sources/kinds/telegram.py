@@ -1,0 +1,193 @@
+"""Telegram: the agent is a bot that people write to. Updates come by a long poll, so no public address is needed.
+
+Source: core.telegram.org/bots/api. The offset that a poll sends acknowledges all updates before it, so it is sent only
+after they are stored. The service does not know a repeated message, so an answer with an unknown outcome is in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from pattern_core.errors import InvalidInput, Overloaded, PatternError, PermissionDenied, Unavailable
+from pattern_core.outbox import IS_FINAL
+from pattern_core.sources.source import (
+    IS_UNCLEAR,
+    Arrivals,
+    Outgoing,
+    SourceAccount,
+    SourceEvent,
+    SourceKind,
+    take_fields,
+)
+from pattern_core.web.download import Download
+from pattern_core.web.policy import SourceSettings
+from pattern_db.columns import Json
+
+POLL_S = 50  # how long the service waits for an update
+UPDATES_MAX = 50  # of one poll
+ALLOWED = ("message", "edited_message", "callback_query")
+_FILES = ("document", "photo", "voice", "audio", "video", "video_note", "sticker", "animation", "location", "contact")
+_CALLBACK = "callback/"  # how the name of an event that is a pressed button begins
+
+
+class TelegramChannel(SourceKind):
+    """People talk to a bot: each chat and each topic is a conversation."""
+
+    fields: ClassVar = {
+        "token": "name of a secret below [sources.secrets] with the bot's token from @BotFather",
+        "base_url": "address of the Bot API; another one than Telegram's for a Bot API server of your own",
+    }
+    secret_fields: ClassVar = ("token",)
+    chars_max: ClassVar = 4096
+
+    def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
+        """Return the configuration with its defaults, as `SourceKind.checked`."""
+        found = take_fields(self, config, {"token": None, "base_url": "https://api.telegram.org"})
+        settings.check(found["base_url"])
+        return found
+
+    async def poll(self, account: SourceAccount) -> Arrivals:
+        """Return new updates, as `SourceKind.poll`; waits for the first one."""
+        cursor = account.cursor
+        bot = cursor.get("bot")
+        if bot is None:
+            found = await _call(account, "getMe", {})
+            bot = {"id": found["id"], "username": found["username"]}
+        asked = {"limit": UPDATES_MAX, "allowed_updates": ALLOWED, "timeout": POLL_S if cursor else 0}
+        if "offset" in cursor:
+            asked["offset"] = cursor["offset"]
+        updates = await _call(account, "getUpdates", asked, timeout_s=POLL_S)
+        events = []
+        for update in updates:
+            with suppress(
+                LookupError, TypeError, AttributeError, ValueError
+            ):  # one that no one can read stops no other
+                events += [event for event in [_event(update, bot)] if event is not None]
+        offset = {"offset": max(update["update_id"] for update in updates) + 1} if updates else {}
+        return Arrivals(events=events, cursor={**cursor, "bot": bot, **offset})
+
+    async def signal(self, account: SourceAccount, chat: str) -> None:
+        """Show that the bot is typing, as `SourceKind.signal`."""
+        await _call(account, "sendChatAction", {**_place(chat), "action": "typing"})
+
+    async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
+        """Send a message, with two buttons if it is a question, as `SourceKind.send`."""
+        message: dict[str, Json] = {**_place(chat), "text": said.text, "link_preview_options": {"is_disabled": True}}
+        if said.reply_to.startswith(_CALLBACK):
+            # The button stops waiting. It does not matter if that fails, such as for one that is old.
+            about = {"callback_query_id": said.reply_to.removeprefix(_CALLBACK)}
+            with suppress(PatternError):
+                await _call(account, "answerCallbackQuery", about)
+        elif said.reply_to:
+            number = int(said.reply_to.split("/")[1])
+            message["reply_parameters"] = {"message_id": number, "allow_sending_without_reply": True}
+        if said.approval is not None:
+            answers = (("Approve", "y"), ("Deny", "n"))
+            buttons = [{"text": text, "callback_data": f"{sign}:{said.approval}"} for text, sign in answers]
+            message["reply_markup"] = {"inline_keyboard": [buttons]}
+        await _call(account, "sendMessage", message)
+
+
+def _place(chat: str) -> dict[str, Json]:
+    """Return where a chat or a topic is, as methods want it."""
+    number, _, topic = chat.partition(":")
+    return {"chat_id": int(number), **({"message_thread_id": int(topic)} if topic else {})}
+
+
+def _event(update: Mapping[str, Any], bot: Mapping[str, Json]) -> SourceEvent | None:
+    """Return the event of an update; None if it is of no kind that is known.
+
+    Raises:
+        LookupError, TypeError: it is not as the protocol says.
+    """
+    pressed = update.get("callback_query")
+    message = pressed.get("message") if pressed else update.get("message") or update.get("edited_message")
+    if message is None:
+        return None
+    chat, author = message["chat"], (pressed or message).get("from")
+    if author is None or chat["type"] == "channel":
+        return None
+    topic = f":{message['message_thread_id']}" if message.get("is_topic_message") else ""
+    about: dict[str, Any] = {
+        "chat": f"{chat['id']}{topic}",
+        "chat_name": chat.get("title") or chat.get("username") or "",
+        "room": "" if chat["type"] == "private" else str(chat["id"]),
+        "author": str(author["id"]),
+        "author_name": " ".join(filter(None, (author.get("first_name"), author.get("last_name")))),
+        "is_bot": bool(author.get("is_bot")),
+    }
+    if pressed:
+        sign, _, approval_id = str(pressed.get("data", "")).partition(":")
+        return SourceEvent(native=f"{_CALLBACK}{pressed['id']}", text="", decides=(approval_id, sign == "y"), **about)
+    text, mention = _words(message), f"@{bot['username']}"
+    answered = (message.get("reply_to_message") or {}).get("from") or {}
+    is_addressed = not about["room"] or mention.casefold() in text.casefold() or answered.get("id") == bot["id"]
+    edited = f"/{message['edit_date']}" if "edited_message" in update else ""
+    return SourceEvent(
+        native=f"{chat['id']}/{message['message_id']}{edited}",
+        text=f"{'(edited) ' if edited else ''}{text.replace(mention, '').strip()}",
+        is_addressed=is_addressed,
+        **about,
+    )
+
+
+def _words(message: Mapping[str, Any]) -> str:
+    """Return what a message says; of files only that they are there."""
+    files = [
+        f"[{kind} {message[kind].get('file_name', '')}]" if isinstance(message[kind], dict) else f"[{kind}]"
+        for kind in _FILES
+        if kind in message
+    ]
+    said = message.get("text") or message.get("caption") or ""
+    return "\n".join(filter(None, (said, " ".join(files)))) or "[something that cannot be shown]"
+
+
+async def _call(account: SourceAccount, method: str, given: Mapping[str, Json], *, timeout_s: float = 0.0) -> Any:
+    """Call a method of the Bot API, and return its result. No error shows the token, which is part of the address.
+
+    Raises:
+        Overloaded: too many messages; `details["retry_after_s"]` says when to continue.
+        InvalidInput: the service will never accept this.
+        PermissionDenied: the person blocked the bot, or the token is wrong.
+        Unavailable: there was no answer that could be read; whether it was done is unclear, unless it was not sent.
+    """
+    token = await account.secret("token")
+    url = f"{account.config['base_url'].rstrip('/')}/bot{token}/{method}"
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    try:
+        page = await account.fetch(
+            url, timeout_s=timeout_s, headers=headers, body=json.dumps(given).encode(), redirects_max=0
+        )
+    except Unavailable as error:
+        is_unclear = error.details.get("was_sent") is not False
+        raise Unavailable(error.message.replace(token, "…"), **{IS_UNCLEAR: is_unclear}) from None
+    except PatternError as error:
+        raise type(error)(error.message.replace(token, "…")) from None
+    return _result(page)
+
+
+def _result(page: Download) -> Any:
+    try:
+        answer = json.loads(page.body)
+        said = str(answer.get("description", ""))[:200]
+    except (ValueError, AttributeError):
+        answer, said = {}, f"HTTP status {page.status}"
+    if page.status == 200 and answer.get("ok") is True:
+        return answer["result"]
+    match page.status:
+        case 429:
+            wait_s = answer.get("parameters", {}).get("retry_after", 5)
+            raise Overloaded(f"Telegram wants fewer messages: {said}", retry_after_s=wait_s)
+        case 401 | 404:
+            raise PermissionDenied(f"Telegram does not know this token: {said}; copy it again from @BotFather")
+        case 409:
+            raise Unavailable(f"another program asks for the updates of this bot: {said}")
+        case 403:
+            raise PermissionDenied(f"the person does not want messages of this bot: {said}", **{IS_FINAL: True})
+        case 400:
+            raise InvalidInput(f"Telegram refused this: {said}", **{IS_FINAL: True})
+        case _:
+            raise Unavailable(f"Telegram answered with {said}", **{IS_UNCLEAR: True})

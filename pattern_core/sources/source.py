@@ -1,0 +1,235 @@
+"""What a kind of source must define, and the values that pass between it and the rest: events, answers, accounts.
+
+A kind only speaks to its service. It stores nothing: what arrives is stored with the new cursor in one transaction
+(`Sources.receive`), and the next poll, which has that from the row, says so to the service.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+from pattern_core.errors import InvalidInput
+from pattern_core.ids import Clock
+from pattern_core.web.download import Download, Downloader
+from pattern_core.web.policy import SourceSettings, read_secret
+from pattern_db.columns import Json
+from pattern_db.tables.sources import SourceRow
+
+TEXT_CHARS_MAX = 40_000  # of an event; the rest is cut, and says so
+NATIVE_CHARS_MAX = 500
+NAME_CHARS_MAX = 200
+DIGEST_BYTES = 16
+IS_UNCLEAR = "is_unclear"  # in an error's details: perhaps it was done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceEvent:
+    """Something that arrived. `native` names it at its service: the same name is the same event, for ever.
+
+    In a channel `chat` is the conversation, `room` the room of several people that it is in, `author` who wrote, all by
+    their ids there;
+    `is_addressed` says that it was meant for the agent. `decides` is the id of an approval with a person's answer. What
+    `is_old` is remembered, and not delivered.
+    """
+
+    native: str
+    text: str
+    title: str = ""
+    link: str = ""
+    author: str = ""
+    author_name: str = ""
+    chat: str | None = None
+    chat_name: str = ""
+    room: str = ""
+    is_addressed: bool = True
+    is_bot: bool = False
+    is_old: bool = False
+    decides: tuple[str, bool] | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """By which the event is known again."""
+        return blake2b(self.native.encode(), digest_size=DIGEST_BYTES).digest()
+
+    @property
+    def bounded(self) -> SourceEvent:
+        """The event with texts of bounded length, which can be stored.
+
+        Raises:
+            InvalidInput: it has no id, or no certain conversation.
+        """
+        if not self.native or (self.chat is not None and not (self.chat and self.author)):
+            raise InvalidInput("an event names no conversation or has no id, so nothing can be done with it")
+        cut = self.text[:TEXT_CHARS_MAX]
+        if len(self.text) > TEXT_CHARS_MAX:
+            cut += f"\n[{len(self.text) - TEXT_CHARS_MAX} more characters were left out]"
+        names = {name: getattr(self, name)[:NAME_CHARS_MAX] for name in ("title", "author_name", "chat_name")}
+        changed: dict[str, Any] = {name: _storable(text) for name, text in {**names, "text": cut}.items()}
+        kept = {name: getattr(self, name) for name in self.__slots__ if name not in changed}
+        return SourceEvent(**{**kept, **changed})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """What one poll returned: events in their order, the new cursor, and when to ask again (seconds)."""
+
+    events: Sequence[SourceEvent] = ()
+    cursor: Mapping[str, Json] = field(default_factory=dict)
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """What is to be said in a chat, in answer to a message there; `approval` is the id of a question that a person can
+    answer with yes or no.
+    """
+
+    text: str
+    reply_to: str = ""
+    approval: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceAccount:
+    """An account at a service, as its row says, with all that a kind needs to reach it."""
+
+    row: SourceRow
+    settings: SourceSettings
+    clock: Clock
+
+    @property
+    def config(self) -> Mapping[str, Json]:
+        """Its configuration, as `SourceKind.checked` returned it."""
+        return self.row.config
+
+    @property
+    def cursor(self) -> Mapping[str, Json]:
+        """The place up to which everything is stored; empty at first."""
+        return self.row.sync_cursor or {}
+
+    async def secret(self, key: str) -> str:
+        """Return the secret that is named in its configuration.
+
+        Raises:
+            InvalidInput: it is not configured, or empty.
+        """
+        return await read_secret(self.settings.secrets, str(self.config[key]), "sources")
+
+    async def fetch(self, url: str, *, timeout_s: float = 0.0, **request: Any) -> Download:
+        """Return what is at an address, as `Downloader.get`: only where the operator's policy allows.
+
+        Raises:
+            PatternError: as `Downloader.get`.
+        """
+        return await Downloader(self.settings, timeout_s=self.settings.timeout_s + timeout_s).get(url, **request)
+
+
+class SourceKind(ABC):
+    """A kind of source. One instance serves all accounts, so it holds no state of any.
+
+    `fields` are the keys of its configuration with their meaning; those of `secret_fields` name a secret in the
+    server's configuration. A kind that `is_called` is not polled: its service calls `/hooks/{account}`. A kind with
+    `chars_max` is a channel: it can `send`.
+    """
+
+    fields: ClassVar[Mapping[str, str]] = {}
+    secret_fields: ClassVar[Sequence[str]] = ()
+    is_called: ClassVar[bool] = False
+    chars_max: ClassVar[int] = 0
+    is_idempotent: ClassVar[bool] = False  # whether the service knows a repeated answer by its id
+
+    @abstractmethod
+    def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
+        """Return the configuration with its defaults.
+
+        Raises:
+            PatternError: it is invalid, or the operator's rules forbid what it names.
+        """
+
+    async def poll(self, account: SourceAccount) -> Arrivals:
+        """Return what is new; it may wait for it for a minute.
+
+        Raises:
+            PatternError: the service could not be asked.
+        """
+        raise NotImplementedError
+
+    async def called(self, account: SourceAccount, headers: Mapping[str, str], body: bytes) -> SourceEvent:
+        """Return the event that a service posts.
+
+        Raises:
+            PatternError: it is not from the service, or too old.
+        """
+        raise NotImplementedError
+
+    async def signal(self, account: SourceAccount, chat: str) -> None:  # noqa: B027  # not every service can
+        """Show in a chat that the agent is busy, for some seconds.
+
+        Raises:
+            PatternError: it was not accepted.
+        """
+
+    async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
+        """Say something in a chat; `send_id` is always the same for it.
+
+        Raises:
+            PatternError: it was not accepted. With `IS_UNCLEAR` in its details perhaps it was; with `IS_FINAL` of the
+                outbox it never will be.
+        """
+        raise NotImplementedError
+
+
+async def ask(kind: SourceKind, account: SourceAccount) -> Arrivals:
+    """Return what is new, as `SourceKind.poll`; a service that sends something else than agreed is an error, too.
+
+    Raises:
+        PatternError: the service could not be asked, or its answer cannot be read.
+    """
+    try:
+        return await kind.poll(account)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise InvalidInput(f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]) from error
+
+
+def take_fields(kind: SourceKind, config: Mapping[str, Json], defaults: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a configuration with its defaults: no other keys than the kind's `fields`, each of the type of its default
+    (None: a text that must be given).
+
+    Raises:
+        InvalidInput: a key is unknown or missing, or has a value of another type.
+    """
+    if unknown := sorted(set(config) - set(kind.fields)):
+        raise InvalidInput(f"this kind of source has no {unknown[0]!r}; it has {', '.join(kind.fields)}")
+    found = {**defaults, **config}
+    for name, default in defaults.items():
+        wanted = str if default is None else float if type(default) is float else type(default)
+        value = float(found[name]) if wanted is float and type(found[name]) is int else found[name]
+        if type(value) is not wanted or (default is None and not value):
+            raise InvalidInput(f"`{name}` must be given as {_TYPES[wanted]}: {kind.fields[name]}")
+        found[name] = value
+    return found
+
+
+_TYPES = {str: "a text", float: "a number", bool: "true or false", list: "a list", int: "a whole number"}
+
+
+def _storable(text: str) -> str:
+    """Return the text without what cannot be stored: NUL, and halves of characters."""
+    return text.replace("\0", "\u2400").encode("utf-8", "replace").decode("utf-8")
+
+
+def split(text: str, limit: int) -> list[str]:
+    """Return a text in pieces of at most `limit` characters, as UTF-16 counts them, cut between paragraphs, else lines,
+    else words.
+    """
+    pieces = []
+    while len(window := text.encode("utf-16-le")[: limit * 2].decode("utf-16-le", "ignore")) < len(text):
+        marks = ("\n\n", "\n", " ")
+        at = next((place for mark in marks if (place := window.rfind(mark)) > limit // 4), len(window))
+        pieces.append(text[:at].rstrip())
+        text = text[at:].lstrip()
+    return [piece for piece in (*pieces, text) if piece.strip()]

@@ -1,0 +1,139 @@
+"""Services on loopback that behave as those of sources and channels do, also badly: for tests, also of users.
+
+`TelegramServer` speaks the part of the Bot API that the channel uses (core.telegram.org/bots/api); `FeedServer` serves
+a feed with conditional requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import trio
+
+from pattern_core.testing.wire import Play, WireRequest, WireServer, document
+
+TOKEN = "12345:a-token-for-tests"
+BOT = {"id": 12345, "is_bot": True, "first_name": "Bot", "username": "pattern_bot"}
+
+
+class TelegramServer(WireServer):
+    """A Bot API server. `says` and `presses` are what people do; `sent` is what the bot sent, in order.
+
+    Faults, each a number of times: `drops` accepts a message and closes the connection; `too_many` answers
+    429; `silent` never answers; `repeats` sends updates again that were acknowledged; `reorders` sends them backwards.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[dict[str, Any]] = []
+        self.signals = 0
+        self.answered: list[str] = []  # buttons that stopped waiting
+        self.drops = self.too_many = self.silent = self.repeats = 0
+        self.reorders = False
+        self.acknowledged = 0  # the offset of the last poll
+        self._updates: list[dict[str, Any]] = []
+        self._arrived_update = trio.Event()
+        self._messages = 100
+
+    def says(self, text: str, *, author: int = 1, chat: int | None = None, name: str = "Anna", **more: Any) -> int:
+        """Have a person write a message, in a private chat or in a room (a negative id); return the message's id."""
+        self._messages += 1
+        place = author if chat is None else chat
+        about = {"id": place, "type": "private" if place > 0 else "supergroup", "title": "The room"}
+        writer = {"id": author, "is_bot": False, "first_name": name}
+        message = {"message_id": self._messages, "date": 0, "chat": about, "from": writer, "text": text, **more}
+        self.put({"message": message})
+        return self._messages
+
+    def presses(self, button: str, *, author: int = 1) -> None:
+        """Have a person press the button with these words on the newest message that has buttons."""
+        asked = next(one for one in reversed(self.sent) if "reply_markup" in one)
+        [row] = asked["reply_markup"]["inline_keyboard"]
+        data = next(one["callback_data"] for one in row if one["text"] == button)
+        writer = {"id": author, "is_bot": False, "first_name": "Anna"}
+        message = {"message_id": 1, "date": 0, "chat": {"id": asked["chat_id"], "type": "private"}}
+        self.put({"callback_query": {"id": f"q{len(self._updates)}", "from": writer, "message": message, "data": data}})
+
+    def put(self, update: Mapping[str, Any]) -> None:
+        """Add an update as it is."""
+        self._updates.append({"update_id": len(self._updates) + 1, **update})
+        self._arrived_update.set()
+        self._arrived_update = trio.Event()
+
+    @property
+    def texts(self) -> list[str]:
+        """The words that the bot sent, in order."""
+        return [str(one["text"]) for one in self.sent]
+
+    async def answer(self, request: WireRequest) -> Play:
+        """Return the answer to a call of a method."""
+        path, method = request.path.rpartition("/")[::2]
+        if path != f"/bot{TOKEN}":
+            return document({"ok": False, "error_code": 401, "description": "Unauthorized"}, status=401)
+        given = request.json()
+        if self.too_many and method == "sendMessage":
+            self.too_many -= 1
+            wanted = {"ok": False, "description": "Too Many Requests", "parameters": {"retry_after": 3}}
+            return document(wanted, status=429)
+        match method:
+            case "getMe":
+                return _done(BOT)
+            case "getUpdates":
+                return await self._poll(given)
+            case "sendChatAction":
+                self.signals += 1
+                return _done(True)
+            case "answerCallbackQuery":
+                self.answered.append(str(given["callback_query_id"]))
+                return _done(True)
+            case "sendMessage":
+                return self._send(given)
+        return document({"ok": False, "description": "Not Found"}, status=404)
+
+    async def _poll(self, given: Mapping[str, Any]) -> Play:
+        if self.silent:
+            self.silent -= 1
+            return Play(never_answers=True)
+        offset = int(given.get("offset", 0))
+        self.acknowledged = max(self.acknowledged, offset - 1)
+        if self.repeats:
+            self.repeats -= 1
+            offset = 0
+        with trio.move_on_after(int(given.get("timeout", 0))):
+            while not any(one["update_id"] >= offset for one in self._updates):
+                await self._arrived_update.wait()
+        found = [one for one in self._updates if one["update_id"] >= offset][: int(given.get("limit", 100))]
+        return _done(found[::-1] if self.reorders else found)
+
+    def _send(self, given: Mapping[str, Any]) -> Play:
+        if not 0 < len(str(given["text"]).encode("utf-16-le")) // 2 <= 4096:
+            return document({"ok": False, "description": "Bad Request: message is too long"}, status=400)
+        self.sent.append(dict(given))
+        if self.drops:
+            self.drops -= 1
+            return Play(stops_after=0, chunks=(b"x",))
+        return _done({"message_id": 10_000 + len(self.sent)})
+
+
+def _done(result: object) -> Play:
+    return document({"ok": True, "result": result})
+
+
+class FeedServer(WireServer):
+    """Serves `body` as a feed, and 304 to who has it; `moved_to` is a path to which it has moved permanently."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(otherwise=self._feed)
+        self.body = body
+        self.moved_to: str | None = None
+        self.status = 200
+
+    def _feed(self, request: WireRequest) -> Play:
+        if self.moved_to is not None and request.path != self.moved_to:
+            return Play(status=301, headers={"location": self.moved_to})
+        tag = f'"{sha256(self.body).hexdigest()[:16]}"'
+        if request.headers.get("if-none-match") == tag:
+            return Play(status=304, headers={"etag": tag})
+        return Play(chunks=(self.body,), status=self.status, headers={"content-type": "application/xml", "etag": tag})

@@ -1,0 +1,25 @@
+"""Where services post their events. Each request proves with a signature or a token that it is from its service."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from pydantic import BaseModel
+
+from pattern_server.http.routing import Router, Server
+
+router = Router(base="", prefix="/hooks", tags=["sources"])
+
+
+class HookAnswer(BaseModel):
+    """Whether the event is new; one that was known is not delivered again."""
+
+    new: bool
+
+
+@router.post("/{account}", status_code=202)
+async def receive(account: str, request: Request, server: Server) -> HookAnswer:
+    """Receive an event of a source of the kind `webhook`; it is stored before the answer is sent."""
+    constellation_id = await server.sources.owner_of(account)
+    async with server.supervisor.use(constellation_id) as constellation:
+        new = await constellation.sources.called(account, dict(request.headers), await request.body())
+    return HookAnswer(new=new)

@@ -1,0 +1,182 @@
+"""The accounts of all sources and channels: one task asks each, also while its constellation is parked.
+
+A constellation is woken only to store something: events that arrived, or that a source began to fail. Its account is
+read from it before the first question; until that is due, which the global database knows, a start opens no file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import trio
+
+from pattern_core.errors import Conflict, NotFound, PatternError
+from pattern_core.ids import Clock, Randomness
+from pattern_core.sources.source import SourceAccount, SourceKind, ask
+from pattern_core.timers import sleep_until
+from pattern_db.columns import iso
+from pattern_db.errors import DatabaseError, RowNotFound
+from pattern_db.tables import source_accounts
+from pattern_db.tables.source_accounts import SourceAccountRow
+from pattern_server.global_database import GlobalDatabase
+from pattern_server.supervisor import WAKES_AT_ONCE
+
+if TYPE_CHECKING:
+    from pattern_core.constellation import Constellation
+
+FIRST_WAIT_S = 2.0  # after the first failure; twice that after the second …
+WAIT_S_MAX = 900.0
+KEPT_WAIT_S = 60.0  # shorter waits are not written down: a start asks at once
+
+Use: TypeAlias = "Callable[[str], AbstractAsyncContextManager[Constellation]]"
+_log = logging.getLogger("pattern.sources")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """An account that is asked: as it was after the last change, and the names of the events that it sent last."""
+
+    row: SourceAccountRow
+    account: tuple[SourceKind, SourceAccount] | None = None
+    seen: set[str] = field(default_factory=set)
+
+
+class SourceAccounts:
+    """Asks the accounts of all constellations. Any task may call the other methods while `run` runs, or before."""
+
+    def __init__(self, registry: GlobalDatabase, clock: Clock, randomness: Randomness) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._randomness = randomness
+        self._known: dict[str, Mapping[str, bool]] = {}  # by constellation: its accounts, as it reported them
+        self._tasks: dict[str, trio.CancelScope] = {}
+        self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
+        self._nursery: trio.Nursery | None = None
+        self.use: Use | None = None  # yields a constellation, awake
+        self.polls: Counter[str] = Counter()  # by outcome: events, nothing, failure
+        self.failing: set[str] = set()
+        self.last_event_ms: int | None = None
+
+    @property
+    def states(self) -> Mapping[str, int]:
+        """How many accounts are asked, and how many of them fail."""
+        return {"failing": len(self.failing), "active": len(self._tasks.keys() - self.failing)}
+
+    async def changed(self, constellation_id: str, accounts: Mapping[str, bool]) -> None:
+        """Note the accounts of a constellation, and whether each is to be asked.
+
+        Raises:
+            DatabaseError: they cannot be stored.
+        """
+        if accounts == self._known.get(constellation_id, {}):
+            return
+        now = iso(self._clock.now_ms())
+        due = {one: now if is_asked else None for one, is_asked in accounts.items()}
+        await self._registry.write(source_accounts.replace, constellation_id, due)
+        for gone in self._known.get(constellation_id, {}).keys() - accounts.keys():
+            if gone in self._tasks:
+                self._tasks.pop(gone).cancel()
+        self._known[constellation_id] = dict(accounts)
+        for one, is_asked in accounts.items():
+            if is_asked:
+                self._start(SourceAccountRow(one, constellation_id, now))
+
+    async def owner_of(self, account_id: str) -> str:
+        """Return the id of the constellation that an account belongs to.
+
+        Raises:
+            NotFound: there is no such account, or it is paused.
+        """
+        try:
+            return (await self._registry.read(source_accounts.get, account_id)).constellation_id
+        except RowNotFound:
+            raise NotFound(f"there is no source {account_id!r} on this server") from None
+
+    async def run(self) -> None:
+        """Ask all accounts until cancelled."""
+        rows = await self._registry.read(source_accounts.list_all)
+        async with trio.open_nursery() as self._nursery:
+            for row in rows:
+                known = dict(self._known.get(row.constellation_id, {}))
+                self._known[row.constellation_id] = {**known, row.id: row.next_at is not None}
+                if row.next_at is not None:
+                    self._start(row)
+            await trio.sleep_forever()
+
+    def _start(self, row: SourceAccountRow) -> None:
+        if row.id not in self._tasks and self._nursery is not None:
+            self._tasks[row.id] = scope = trio.CancelScope()
+            self._nursery.start_soon(self._follow, row, scope)
+
+    async def _follow(self, row: SourceAccountRow, scope: trio.CancelScope) -> None:
+        """Ask one account until it is deleted or paused; whatever goes wrong with it stays here."""
+        failures, asked = 0, _Asked(row)
+        with scope:
+            await sleep_until(row.next_at, self._clock, trio.Event())
+            while True:
+                try:
+                    wait_s = await self._ask(asked)
+                    failures = 0
+                except (NotFound, Conflict):  # deleted or paused since
+                    break
+                except (PatternError, DatabaseError) as error:
+                    failures += 1
+                    wanted_s = error.details.get("retry_after_s") if isinstance(error, PatternError) else None
+                    wait_s = min(WAIT_S_MAX, FIRST_WAIT_S * 2 ** min(failures - 1, 20))
+                    wait_s *= 1 + self._randomness.random() / 2  # so that they do not all return together
+                    wait_s = max(wait_s, min(wanted_s, WAIT_S_MAX) if isinstance(wanted_s, int | float) else 0.0)
+                    await self._failed(row, error)
+                next_at = iso(self._clock.now_ms() + round(wait_s * 1000))
+                if wait_s >= KEPT_WAIT_S:
+                    with suppress(DatabaseError):
+                        await self._registry.write(source_accounts.set_next, row.id, next_at)
+                await sleep_until(next_at, self._clock, trio.Event())
+        self.failing.discard(row.id)
+        if self._tasks.get(row.id) is scope:
+            del self._tasks[row.id]
+
+    async def _ask(self, asked: _Asked) -> float:
+        """Ask an account once, and store what is new; return how long to wait until the next time, in seconds.
+
+        Raises:
+            NotFound: it was deleted.
+            Conflict: it is paused.
+            PatternError: it could not be asked, or what came not be stored.
+        """
+        row = asked.row
+        if asked.account is None:
+            async with self._starting, self._awake(row) as constellation:
+                asked.account = await constellation.sources.account(row.id)
+        kind, account = asked.account
+        arrived = await ask(kind, account)
+        self.polls["events" if arrived.events else "nothing"] += 1
+        natives = {event.native for event in arrived.events}
+        if natives - asked.seen or arrived.cursor != account.cursor or row.id in self.failing:
+            async with self._awake(row) as constellation:
+                if await constellation.sources.receive(row.id, arrived):
+                    self.last_event_ms = self._clock.now_ms()
+                asked.account = await constellation.sources.account(row.id)
+            self.failing.discard(row.id)
+            asked.seen = natives
+        return arrived.wait_s
+
+    @asynccontextmanager
+    async def _awake(self, row: SourceAccountRow) -> AsyncIterator[Constellation]:
+        assert self.use is not None
+        await self.owner_of(row.id)  # else it was deleted, perhaps with its constellation
+        async with self.use(row.constellation_id) as constellation:
+            yield constellation
+
+    async def _failed(self, row: SourceAccountRow, error: PatternError | DatabaseError) -> None:
+        self.polls["failure"] += 1
+        if row.id not in self.failing:
+            self.failing.add(row.id)
+            _log.warning("a source cannot be asked", {"source": row.id, "reason": error.message})
+            with suppress(PatternError, DatabaseError):
+                async with self._awake(row) as constellation:
+                    await constellation.sources.failed(row.id, error.message)

@@ -1,0 +1,98 @@
+"""A constellation with an agent, and a loopback service that one of its sources asks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from pattern_core.errors import PatternError
+from pattern_core.ids import SystemClock
+from pattern_core.models.providers.settings import Secret
+from pattern_core.testing.channels import TOKEN, TelegramServer
+from pattern_core.testing.model import says
+from pattern_core.testing.wire import WireServer
+from pattern_core.web.policy import SecretSource, SourceSettings
+from pattern_db.enums import PersonStatus
+from pattern_db.tables.outbox import OutboxRow
+from tests.support import USER, Running, rows, running, until
+
+ANNA = "1"  # who writes, by the stand-in's default
+
+
+def settings(server: WireServer | None = None, **fields: Any) -> SourceSettings:
+    """Settings by which a server on loopback may be reached."""
+    secrets = {"bot": SecretSource(value=Secret(TOKEN)), "hook": SecretSource(value=Secret("a secret"))}
+    port = 80 if server is None else server.port
+    return SourceSettings(**{"ports": (port,), "allow_private": True, "secrets": secrets, "timeout_s": 2.0, **fields})
+
+
+@dataclass
+class Talking:
+    """A running constellation with the channel `phone`, and the service that it is of."""
+
+    world: Running
+    server: TelegramServer
+
+    @property
+    def channels(self) -> Any:
+        return self.world.constellation.channels
+
+    async def lets_in(self, status: PersonStatus = PersonStatus.ALLOWED, person: str = ANNA) -> None:
+        """Let a person talk without a code."""
+        await self.channels.decide("phone", person, status, by=USER)
+
+    async def sent(self, count: int) -> list[str]:
+        """Wait until the bot sent so many messages in all; return their words."""
+        await until(lambda: len(self.server.sent) >= count)
+        return self.server.texts
+
+    async def deliveries(self) -> list[OutboxRow]:
+        """All that was and is to be delivered, newest first."""
+        row = await self.world.constellation.sources.get("phone")
+        return await self.world.constellation.sources.deliveries(row.id, 500)
+
+    async def idle(self) -> None:
+        """Wait until nothing is to be done any more."""
+        while True:
+            await until(lambda: self.world.constellation.is_idle)
+            if all(one.status != "pending" for one in await self.deliveries()):
+                return
+            await trio.sleep(0.01)
+
+    async def turns(self) -> list[tuple[object, ...]]:
+        """The senders and sessions of all turns, in order."""
+        return await self.world.database.read(rows, "SELECT sender, session_id FROM turn ORDER BY key")
+
+
+async def asks_for_ever(world: Running, source: str) -> None:
+    """Ask a source again and again, as the server does; a failure is tried again soon."""
+    while True:
+        try:
+            await world.constellation.sources.poll(source)
+        except PatternError:
+            await trio.sleep(0.02)
+
+
+@asynccontextmanager
+async def talking(
+    *script: Any, server: TelegramServer | None = None, is_new: bool = True, **options: Any
+) -> AsyncIterator[Talking]:
+    """Start a constellation with a Telegram channel, whose server may outlive it."""
+    if server is None:
+        async with TelegramServer() as made, talking(*script, server=made, **options) as one:
+            yield one
+        return
+    options.setdefault("otherwise", says("Hello."))
+    async with running(script, sources=settings(server), clock=SystemClock(), **options) as world:
+        if is_new:
+            await world.agent()
+            config = {"token": "bot", "base_url": server.url}
+            await world.constellation.sources.create(name="phone", kind="telegram", config=config, agent="ada")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(asks_for_ever, world, "phone")
+            yield Talking(world, server)
+            nursery.cancel_scope.cancel()
