@@ -206,7 +206,6 @@ class Workspaces:
             InvalidInput: the system or the alias is empty or too long.
             Conflict: the system calls another workspace so, or there are too many.
         """
-        found = await self.find(workspace)
         if not all(1 <= len(check_plain(text, "an alias")) <= PATH_CHARS_MAX for text in (alias.system, alias.alias)):
             raise InvalidInput(f"a system and an alias have 1 to {PATH_CHARS_MAX} characters")
         return await self._change(workspace, workspaces.add_alias, alias, author, work)

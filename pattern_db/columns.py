@@ -45,14 +45,15 @@ def strict_json(text: str | bytes) -> Json:
         ValueError: it is not JSON, has NaN or infinity, or is nested too deeply.
     """
     try:
-        value = json.loads(text, parse_constant=_refused)
+        value = json.loads(text, parse_constant=refuse_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply; send a flatter value") from None
     check_depth(value)
     return value
 
 
-def _refused(name: str) -> None:
+def refuse_constant(name: str) -> NoReturn:
+    """Refuse what Python reads as JSON beyond RFC 8259, as its `parse_constant`: NaN and infinities."""
     raise ValueError(f"{name} is not a JSON number")
 
 

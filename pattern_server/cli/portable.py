@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -108,11 +107,8 @@ async def export(
         raise click.UsageError(f"KIND {kind} has no --format {form}.")
     if kind == MARKDOWN:
         return await export_markdown(home, output, target)
-    if kind == CODEPILOT:
-        tables = await home.get("programs", CODEPILOT)
-        return await _write_rows(output, "the sessions", CODEPILOT, tables, target, await _export_plans(home, plans))
-    if kind in (DELTA, DECISIONS, DELIA):
-        return await _export_workspace(home, output, kind, workspace, "v4" if form == "v4" else "v1", target)
+    if kind not in get_args(portable.Kind):
+        return await _export_other(home, output, kind, workspace, "v4" if form == "v4" else "v1", target, plans)
     if kind == WHOLE:
         name = None  # it is `home`'s
     elif name is None:
@@ -142,49 +138,32 @@ async def _export_other(
         raise click.UsageError("No workspace was named. Use --workspace NAME.")
     made: Json = {"file": str(target)}
     if kind == DELIA:
-        return await _export_delia(home, output, workspace, target)
-    if kind == DECISIONS:
-        with files.temporary(target) as beside:
-            await home.download(beside, "programs", DECISIONS, workspace=workspace)
-            files.replace(beside, target)
-        output.result({"file": str(target)}, f"Exported the decisions of {workspace} to {target}.")
+        found = await home.get("programs", DELIA, workspace=workspace)
+        for path, text in found.items():
+            read(path, b"")  # it never leaves the folder
+            with files.written(target / path) as beside:
+                beside.write_bytes(text.encode())
+        output.result({**made, "files": [*found]}, f"Exported {len(found)} files of {workspace} to {target}.")
         return DONE
-    tables = await home.get("programs", DELTA, workspace=workspace, version=form)
-    await _write_rows(output, workspace, form, tables, target, {})
-    left = len(await home.pages("tasks", workspace=workspace)) if form == "v4" else 0
+    if kind == DECISIONS:
+        with files.written(target) as beside:
+            await home.download(beside, "programs", DECISIONS, workspace=str(workspace))
+        output.result(made, f"Exported the decisions of {workspace} to {target}.")
+        return DONE
+    query = {} if kind == CODEPILOT else {"workspace": workspace, "version": form}
+    tables = await home.get("programs", kind, **query)
+    counts = {table: len(rows) for table, rows in tables.items()} | await _export_plans(home, plans)
+    with files.written(target) as beside:
+        await trio.to_thread.run_sync(program_files.write, beside, form if query else CODEPILOT, tables)
+    what = f"Exported {workspace or 'the sessions'} to {target} ({_numbers(counts)})."
+    output.result({**made, "rows": counts}, what)
+    left = len(await home.pages("tasks", workspace=workspace)) if query and form == "v4" else 0
     if left:
         output.note(f"Delta v4 has no tasks. Left out: {left}.")
     return SKIPPED if left else DONE
 
 
-async def _export_delia(home: Home, output: Output, workspace: str, target: Path) -> ExitCode:
-    found = await home.get("programs", DELIA, workspace=workspace)
-    for path, text in found.items():
-        read(path, b"")  # it never leaves the folder
-        with files.temporary(target / path) as beside:
-            beside.write_bytes(text.encode())
-            files.replace(beside, target / path)
-    output.result({"file": str(target), "files": [*found]}, f"Exported {len(found)} files of {workspace} to {target}.")
-    return DONE
-
-
-async def _write_rows(
-    output: Output,
-    what: str,
-    form: program_files.Version,
-    tables: Mapping[str, list[Json]],
-    target: Path,
-    more: Mapping[str, int],
-) -> ExitCode:
-    with files.temporary(target) as beside:
-        await trio.to_thread.run_sync(program_files.write, beside, form, tables)
-        files.replace(beside, target)
-    counts = {**{table: len(rows) for table, rows in tables.items()}, **more}
-    output.result({"file": str(target), "rows": counts}, f"Exported {what} to {target} ({_numbers(counts)}).")
-    return DONE
-
-
-async def _export_plans(home: Home, into: Path | None) -> Mapping[str, int]:
+async def _export_plans(home: Home, into: Path | None) -> dict[str, int]:
     """Write the plans into a directory, in place of earlier ones of their names; return their number."""
     if into is None:
         return {}
