@@ -117,6 +117,12 @@ async def test_a_conversation_is_a_session_in_which_only_the_last_messages_are_n
     assert len(shown(scripted)) == 1, "the main conversation shows nothing of it"
 
 
+async def test_several_new_messages_are_one_with_a_line_between_them(home: Place, scripted: Any) -> None:
+    async with client_of(home) as client:
+        await ask(client, user("Hello"), user([{"type": "text", "text": one} for one in ("Where", "do I live?")]))
+    assert shown(scripted) == ["user: Hello\n\nWhere\ndo I live?"]
+
+
 async def test_the_front_ends_own_id_or_a_session_names_the_conversation(home: Place, scripted: Any) -> None:
     async with client_of(home) as client:
         for _time in range(2):
