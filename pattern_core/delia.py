@@ -8,6 +8,7 @@ playbook of version 2 that was not changed here is written again byte by byte, u
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -114,9 +115,7 @@ class _Import:
             InvalidInput: it cannot be read, or is of a newer version.
         """
         delia, storage, name = self.delia, self.delia.constellation.storage, PurePosixPath(path).stem
-        book = playbooks.opened(text)
-        if book.version > playbooks.VERSION and not self.is_forced:
-            raise InvalidInput(f"schema version {book.version} is newer than {playbooks.VERSION}; use --force to try")
+        book = playbooks.opened(text, newest=sys.maxsize if self.is_forced else playbooks.VERSION)
         clean = playbooks.without_secrets(book.bullets)
         self.done.skipped.extend([f"{path}: its secrets"] * (clean != book.bullets))
         refs = [ref for ref in await delia.refs(PLAYBOOK) if ref.raw["name"] == name]

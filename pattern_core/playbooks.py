@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -92,11 +93,11 @@ class FolderCheck:
     fixed: dict[str, str] = field(default_factory=dict)
 
 
-def opened(text: str) -> Playbook:
+def opened(text: str, *, newest: int = sys.maxsize) -> Playbook:
     """Return the playbook in a file; an object without a version is of version 1.
 
     Raises:
-        InvalidInput: it is not JSON, or neither a list nor an object with a list of bullets.
+        InvalidInput: it is not JSON, neither a list nor an object with a list of bullets, or newer than `newest`.
     """
     try:
         document = strict_json(text.removeprefix("\ufeff"))
@@ -110,6 +111,10 @@ def opened(text: str) -> Playbook:
     version, bullets = document.get("schema_version", 1), document.get("bullets", [])
     if not isinstance(version, int) or isinstance(version, bool) or version < 1 or not isinstance(bullets, list):
         raise InvalidInput("Unknown format (`schema_version` is a number, `bullets` a list)")
+    if version > newest:
+        raise InvalidInput(
+            f"Schema version {version} is newer than {newest}; update this program, or import it with --force"
+        )
     return Playbook(document, version, bullets)
 
 
@@ -227,9 +232,7 @@ def check(files: Mapping[str, bytes], now: str, *, is_fixed: bool = False) -> Fo
     for path in sorted(path for path in files if path.startswith("playbooks/")):
         name = path.removeprefix("playbooks/").removesuffix(".json")
         try:
-            book = opened(read(path, files[path]))
-            if book.version > VERSION:
-                raise InvalidInput(f"Schema version {book.version} is newer than {VERSION}; update this program")
+            book = opened(read(path, files[path]), newest=VERSION)
         except InvalidInput as error:
             done.errors.append(f"{name}.json: {error.message}")
             continue

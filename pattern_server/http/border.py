@@ -64,7 +64,7 @@ LONG_BODIES = (
     (re.compile(rf"{OPENAI}/(chat/completions|responses)"), MESSAGE_BYTES_MAX),
     (re.compile(rf"{API}/constellations/[^/]+/folders/[^/]+/files/.+"), FILE_BYTES_MAX),
     (re.compile(rf"{API}/constellations/[^/]+/calendar/import"), CALENDAR_BYTES_MAX),
-    (re.compile(rf"{API}/constellations/[^/]+/(delta|codepilot|decisions|guidance)/import"), HISTORY_BYTES_MAX),
+    (re.compile(rf"{API}/constellations/[^/]+/programs/[^/]+"), HISTORY_BYTES_MAX),
 )
 
 _OF_CONSTELLATION = re.compile(rf"(?:{API}/constellations|/mcp)/([^/]+)")

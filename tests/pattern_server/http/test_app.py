@@ -143,6 +143,16 @@ async def test_an_import_may_be_longer_than_other_bodies(home: Place) -> None:
     assert is_problem(await home.admin.post(f"{where}/more", json=body), 413, "too_large")  # for this path only
 
 
+async def test_a_file_of_another_program_may_be_longer_than_other_bodies(home: Place) -> None:
+    where = "/constellations/home/programs"
+    line = b'{"id":"%d","title":"' + b"x" * 40_000 + b'"}\n'
+    data = b"".join(line % number for number in range(100))
+    done = await home.admin.post(f"{where}/decisions", content=data, params={"workspace": "shop"})
+    assert (done.status_code, done.json()["added"]) == (200, {"decisions": 100}), done.text
+    too_long = await home.admin.post(f"{where}/delta", content=b"x" * (border.HISTORY_BYTES_MAX + 1))
+    assert is_problem(too_long, 413, "too_large")
+
+
 def test_an_image_that_is_too_large_is_not_decoded() -> None:
     image = ImagePartRequest.model_validate({"type": "image", "data": "A" * (2 * IMAGE_BYTES_MAX + 1)})
     with pytest.raises(InvalidInput, match="send a smaller one"):
