@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +51,18 @@ ACTIONS: Mapping[str, str] = {
     "skip": "it is imported as it is",
 }
 
-Ask = Callable[[str], str | None]
-
 
 def analyze(_config: Config, output: Output, file: Path, resolutions: str | None) -> ExitCode:
     """Read and check the whole archive on this machine, and show what a new constellation of it would be."""
-    # late: other commands on archives need nothing of a server
-    from pattern_server.portable import ImportSpec, prepared
-
+    server = import_module("pattern_server.portable")  # late: other commands on archives need nothing of a server
     given = [Resolution(**one) for one in resolutions_in(resolutions)] if resolutions is not None else []
 
     async def prepare() -> Json:
         peer, now = new_peer(system_randomness()), now_text(SystemClock())
         with tempfile.TemporaryDirectory(prefix="pattern-analyze-") as folder:
             path = Path(folder) / "pattern.db"
-            manifest, row = await prepared(
-                ImportSpec(file=file, resolutions=given), path, audit_id="", now=now, peer=peer
-            )
+            asked = server.ImportSpec(file=file, resolutions=given)
+            manifest, row = await server.prepared(asked, path, audit_id="", now=now, peer=peer)
         return {**asdict(manifest), "report": asdict(row)}
 
     return show_analysis(output, file, trio.run(prepare))
