@@ -7,8 +7,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pattern_server.config import Config
 ROW_COLUMNS = ("table", "rows")
 ISSUE_COLUMNS = ("severity", "issue", "decision", "suggested?", "evidence*")
 DECISION_COLUMNS = ("kind", "name", "decision*")
+FIELDS = [field.name for field in fields(Resolution)]  # of a resolution
 STOP, EXPLAIN = "q", "?"
 DOUBLE = "DuplicateLabel"
 KINDS: Mapping[str, str] = {
@@ -49,19 +51,18 @@ ACTIONS: Mapping[str, str] = {
     "skip": "it is imported as it is",
 }
 
-Ask = Callable[[str], str | None]
 
-
-def analyze(_config: Config, output: Output, file: Path) -> ExitCode:
+def analyze(_config: Config, output: Output, file: Path, resolutions: str | None) -> ExitCode:
     """Read and check the whole archive on this machine, and show what a new constellation of it would be."""
-    # late: other commands on archives need nothing of a server
-    from pattern_server.portable import ImportSpec, prepared
+    server = import_module("pattern_server.portable")  # late: other commands on archives need nothing of a server
+    given = [Resolution(**one) for one in resolutions_in(resolutions)] if resolutions is not None else []
 
     async def prepare() -> Json:
         peer, now = new_peer(system_randomness()), now_text(SystemClock())
         with tempfile.TemporaryDirectory(prefix="pattern-analyze-") as folder:
             path = Path(folder) / "pattern.db"
-            manifest, row = await prepared(ImportSpec(file=file), path, audit_id="", now=now, peer=peer)
+            asked = server.ImportSpec(file=file, resolutions=given)
+            manifest, row = await server.prepared(asked, path, audit_id="", now=now, peer=peer)
         return {**asdict(manifest), "report": asdict(row)}
 
     return show_analysis(output, file, trio.run(prepare))
@@ -76,9 +77,18 @@ def resolutions_in(text: str) -> list[Json]:
     """
     given = json_of("--resolutions", text)
     found = given.get("resolutions") if isinstance(given, dict) else given
-    if not isinstance(found, list) or not all(isinstance(one, dict) and "issue_id" in one for one in found):
-        raise click.UsageError("--resolutions has no list of resolutions, each with an issue_id.")
+    if not isinstance(found, list) or not all(map(_is_resolution, found)):
+        raise click.UsageError(
+            f"--resolutions has no list of resolutions. Each has {', '.join(FIELDS)}; the first two are needed, and an"
+            f" action is one of {', '.join(ACTIONS)}."
+        )
     return found
+
+
+def _is_resolution(one: object) -> bool:
+    if not isinstance(one, dict) or not {"issue_id", "action"} <= one.keys() <= set(FIELDS):
+        return False
+    return one["action"] in ACTIONS
 
 
 def show_analysis(output: Output, file: Path, found: Json) -> ExitCode:

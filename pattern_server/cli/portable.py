@@ -189,9 +189,9 @@ def _or_analyzed(command: Callable[..., None]) -> Callable[..., None]:
     def called(**given: Any) -> None:
         if given["analyze_only"] and given["interactive"]:
             raise click.UsageError("--analyze-only asks nothing. Leave it or --interactive out.")
-        needs_server = any(given[name] is not None for name in ("into", "server", "resolutions"))
+        needs_server = any(given[name] is not None for name in ("into", "server"))
         if given["analyze_only"] and given["file"] and not needs_server:
-            names = ("config_file", "data_dir", "is_json", "file")
+            names = ("config_file", "data_dir", "is_json", "file", "resolutions")
             local(analyze)(**{name: given[name] for name in names})
         else:
             command(**given)

@@ -37,6 +37,14 @@ def test_an_analysis_shows_everything_and_writes_nothing(pattern: Pattern, data_
     assert (found.code, found.json["rows"]["agents"], found.json["undecided"]) == (3, 2, 5)
     assert {one["kind"] for one in found.json["issues"]} == set(KINDS)
     assert not [one for one in found.json["decisions"] if "severity" in one]
+    issue = next(one["name"] for one in found.json["issues"] if one["kind"] == "OrphanedMessage")
+    decided = json.dumps([{"issue_id": issue, "action": "delete"}])
+    assert (
+        pattern("import", "--from", str(archive), "--analyze-only", "--json", "--resolutions", decided).json[
+            "undecided"
+        ]
+        == 4
+    )
     damaged = archive.with_name("damaged.car")
     damaged.write_bytes(archive.read_bytes()[:-1])
     assert pattern("import", "--from", str(damaged), "--analyze-only").code == 1
@@ -60,7 +68,9 @@ def test_every_issue_and_action_is_explained(tmp_path: Path) -> None:
     assert {action for one in issues for action in one.actions} <= set(ACTIONS)
 
 
-@pytest.mark.parametrize("text", ['{"resolutions": 7}', '[{"action": "skip"}]', "{}", "[7]"])
+@pytest.mark.parametrize(
+    "text", ['{"resolutions": 7}', '[{"action": "skip"}]', "{}", "[7]", '[{"issue_id": "x", "action": "skip", "y": 1}]']
+)
 def test_what_has_no_resolutions_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError, match="no list of resolutions"):
         resolutions_in(text)
