@@ -18,7 +18,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded, Pa
 from pattern_core.outbox import Outbox
 from pattern_core.sources.intake import check_filters, passes, wait_s
 from pattern_core.sources.kinds import kind_of
-from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind, ask
+from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
 from pattern_core.web.policy import SourceSettings
@@ -270,7 +270,7 @@ class Sources:
             raise Conflict(f"the source {account.row.name!r} is paused; resume it first")
         if kind.is_called:
             raise InvalidInput(f"the source {account.row.name!r} is called by its service, and cannot be asked")
-        return await self.receive(account.row.id, await ask(kind, account))
+        return await self.receive(account.row.id, await account.ask(kind))
 
     async def test(self, id_or_name: str) -> str | None:
         """Ask a source without storing anything; return why that failed, None if it did not.
@@ -283,7 +283,7 @@ class Sources:
             for field in kind.secret_fields:
                 await account.secret(field)
             if not kind.is_called:
-                await ask(kind, account)
+                await account.ask(kind)
         except PatternError as error:
             return error.message
         return None
