@@ -136,7 +136,9 @@ class SourceAccount:
         try:
             return await kind.poll(self)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise InvalidInput(f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]) from error
+            raise InvalidInput(
+                f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]
+            ) from error
 
 
 class SourceKind(ABC):

@@ -191,9 +191,7 @@ class Sources:
         """
         bounded = [event.bounded for event in arrived.events[:EVENTS_MAX]]
         receivers, now_ms = await self.receivers(source_id), self.storage.clock.now_ms()
-        rows = [
-            (event.digest, [] if event.is_old else self._rows(source_id, event, receivers, now_ms)) for event in bounded
-        ]
+        rows = [(event, [] if event.is_old else self._rows(source_id, event, receivers, now_ms)) for event in bounded]
         new = 0
 
         def store(connection: Connection) -> None:
@@ -203,9 +201,9 @@ class Sources:
                 raise Conflict(f"the source {row.name!r} is paused")
             if sources.waiting(connection, source_id) + len(rows) > max(WAITING_MAX, len(rows)):
                 raise Overloaded(f"{WAITING_MAX} events of {row.name!r} wait for their agents", retry_after_s=30)
-            for digest, deliveries in rows:
-                if sources.see(connection, source_id, digest):
-                    new += bool(deliveries)
+            for event, deliveries in rows:
+                if sources.see(connection, source_id, event.digest):
+                    new += not event.is_old
                     for delivery in deliveries:
                         outbox.add(connection, delivery)
             changes: dict[str, Any] = {"last_sync_at": iso(now_ms), "error": None, "failing_since": None}
