@@ -42,7 +42,7 @@ async def asks(world: Running, variant: str) -> None:
 
     send = kind.send
     if variant == "guess":
-        kind.send = guesses  # type: ignore[method-assign]  # the broken variant
+        kind.send = guesses  # type: ignore[method-assign,assignment]  # broken
     while True:
         try:
             arrived = await account.ask(kind)
