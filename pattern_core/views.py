@@ -13,10 +13,11 @@ from pattern_db.journal import approvals, group_runs, turns, usage
 from pattern_db.journal.group_runs import Branch, GroupSaid
 from pattern_db.journal.turns import TurnRow
 from pattern_db.journal.usage import UsageSum
-from pattern_db.tables import embedding_indexes, folders, messages
+from pattern_db.tables import embedding_indexes, folders, messages, sources
 from pattern_db.tables.embedding_indexes import IndexRow
 from pattern_db.tables.folders import FolderRow
 from pattern_db.tables.messages import MessageRow
+from pattern_db.tables.sources import SourceRow
 
 StoredMessage = MessageRow
 TREE_MAX = 500  # turns below a group's turn
@@ -130,13 +131,14 @@ class Condition:
     """The condition of a constellation's contents, from its file alone, which can be read while it is parked.
 
     `index` is used for search by meaning, None before the first text; `done` of `total` texts have been processed for
-    it. `unavailable` are the folders that could not be read at the last scan.
+    it. `unavailable` are the folders that could not be read at the last scan, `failing` the sources that fail.
     """
 
     index: IndexRow | None
     done: int
     total: int
     unavailable: Sequence[FolderRow]
+    failing: Sequence[SourceRow]
 
 
 def condition(connection: Connection) -> Condition:
@@ -144,4 +146,5 @@ def condition(connection: Connection) -> Condition:
     active = embedding_indexes.active(connection)
     coverage = embedding_indexes.coverage(connection, active)
     unavailable = [folder for folder in folders.list_all(connection) if folder.status != "ready"]
-    return Condition(index=active, done=coverage.done, total=coverage.total, unavailable=unavailable)
+    failing = [source for source in sources.list_all(connection) if source.enabled and source.error is not None]
+    return Condition(index=active, done=coverage.done, total=coverage.total, unavailable=unavailable, failing=failing)

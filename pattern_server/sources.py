@@ -17,7 +17,6 @@ import trio
 
 from pattern_core.errors import Conflict, NotFound, PatternError
 from pattern_core.ids import Clock, Randomness
-from pattern_core.sources.source import SourceAccount, SourceKind, ask
 from pattern_core.timers import sleep_until
 from pattern_db.columns import iso
 from pattern_db.errors import DatabaseError, RowNotFound
@@ -28,6 +27,7 @@ from pattern_server.supervisor import WAKES_AT_ONCE
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
+    from pattern_core.sources.source import SourceAccount, SourceKind
 
 FIRST_WAIT_S = 2.0  # after the first failure; twice that after the second …
 WAIT_S_MAX = 900.0
@@ -153,7 +153,7 @@ class SourceAccounts:
             async with self._starting, self._awake(row) as constellation:
                 asked.account = await constellation.sources.account(row.id)
         kind, account = asked.account
-        arrived = await ask(kind, account)
+        arrived = await account.ask(kind)
         self.polls["events" if arrived.events else "nothing"] += 1
         natives = {event.native for event in arrived.events}
         if natives - asked.seen or arrived.cursor != account.cursor or row.id in self.failing:

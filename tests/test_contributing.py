@@ -211,6 +211,57 @@ from pattern_server.http.toolsets import SERVED
 assert (SERVED["dummy"][0], SERVED["dummy"][1].description) == ("chat", "Do nothing.")
 """,
 )
+DUMMY_SOURCE = '''
+from pattern_core.sources.source import Arrivals, SourceEvent, SourceKind, take_fields
+
+class Dummy(SourceKind):
+    """Has one event."""
+
+    fields = {"word": "what it says"}
+
+    def checked(self, config, settings):
+        return take_fields(self, config, {"word": "hello"})
+
+    async def poll(self, account):
+        return Arrivals(events=[SourceEvent(native="1", text=account.config["word"])], wait_s=60)
+'''
+SOURCE_PROOF = """
+import trio
+from pattern_core.sources.kinds import kind_of
+from pattern_core.sources.source import Outgoing, SourceAccount
+from pattern_core.testing import StoppedClock
+from pattern_core.web.policy import SourceSettings
+from pattern_db.tables.sources import SourceRow
+kind = kind_of("dummy")
+row = SourceRow("src_1", "it", "dummy", kind.checked({}, SourceSettings()), "", "")
+account = SourceAccount(row=row, settings=SourceSettings(), clock=StoppedClock())
+assert trio.run(account.ask, kind).events[0].text == "hello"
+"""
+SOURCE = Addition(
+    files={"pattern_core/sources/kinds/dummy.py": DUMMY_SOURCE},
+    table="pattern_core/sources/kinds/__init__.py",
+    replacements={"    {\n": '    {\n        "dummy": "pattern_core.sources.kinds.dummy:Dummy",\n'},
+    proof=SOURCE_PROOF + "assert not kind.chars_max\n",
+)
+CHANNEL = Addition(
+    files={
+        "pattern_core/sources/kinds/dummy.py": DUMMY_SOURCE
+        + """
+    chars_max = 100
+    sent = []
+
+    async def send(self, account, chat, said, send_id):
+        self.sent.append((chat, said.text))
+"""
+    },
+    table="pattern_core/sources/kinds/__init__.py",
+    replacements={"    {\n": '    {\n        "dummy": "pattern_core.sources.kinds.dummy:Dummy",\n'},
+    proof=SOURCE_PROOF
+    + """
+trio.run(kind.send, account, "7", Outgoing(text="Hi"), "say_1")
+assert (kind.chars_max, kind.sent) == (100, [("7", "Hi")])
+""",
+)
 COMMAND = Addition(
     files={
         "pattern_server/cli/dummy.py": '''
@@ -260,6 +311,8 @@ ADDITIONS: Mapping[str, Addition] = {
     "embedding provider": EMBEDDING_PROVIDER,
     "rule kind": RULE_KIND,
     "coordination": COORDINATION,
+    "source": SOURCE,
+    "channel": CHANNEL,
     "route": ROUTE,
     "toolset": TOOLSET,
     "command": COMMAND,

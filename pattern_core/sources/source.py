@@ -127,6 +127,19 @@ class SourceAccount:
         """
         return await Downloader(self.settings, timeout_s=self.settings.timeout_s + timeout_s).get(url, **request)
 
+    async def ask(self, kind: SourceKind) -> Arrivals:
+        """Return what is new, as `SourceKind.poll`; a service that sends something else than agreed is an error, too.
+
+        Raises:
+            PatternError: the service could not be asked, or its answer cannot be read.
+        """
+        try:
+            return await kind.poll(self)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise InvalidInput(
+                f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]
+            ) from error
+
 
 class SourceKind(ABC):
     """A kind of source. One instance serves all accounts, so it holds no state of any.
@@ -181,18 +194,6 @@ class SourceKind(ABC):
                 outbox it never will be.
         """
         raise NotImplementedError
-
-
-async def ask(kind: SourceKind, account: SourceAccount) -> Arrivals:
-    """Return what is new, as `SourceKind.poll`; a service that sends something else than agreed is an error, too.
-
-    Raises:
-        PatternError: the service could not be asked, or its answer cannot be read.
-    """
-    try:
-        return await kind.poll(account)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise InvalidInput(f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]) from error
 
 
 def take_fields(kind: SourceKind, config: Mapping[str, Json], defaults: Mapping[str, Json]) -> dict[str, Json]:

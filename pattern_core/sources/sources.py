@@ -18,7 +18,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded, Pa
 from pattern_core.outbox import Outbox
 from pattern_core.sources.intake import check_filters, passes, wait_s
 from pattern_core.sources.kinds import kind_of
-from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind, ask
+from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
 from pattern_core.web.policy import SourceSettings
@@ -191,9 +191,7 @@ class Sources:
         """
         bounded = [event.bounded for event in arrived.events[:EVENTS_MAX]]
         receivers, now_ms = await self.receivers(source_id), self.storage.clock.now_ms()
-        rows = [
-            (event.digest, [] if event.is_old else self._rows(source_id, event, receivers, now_ms)) for event in bounded
-        ]
+        rows = [(event, [] if event.is_old else self._rows(source_id, event, receivers, now_ms)) for event in bounded]
         new = 0
 
         def store(connection: Connection) -> None:
@@ -203,9 +201,9 @@ class Sources:
                 raise Conflict(f"the source {row.name!r} is paused")
             if sources.waiting(connection, source_id) + len(rows) > max(WAITING_MAX, len(rows)):
                 raise Overloaded(f"{WAITING_MAX} events of {row.name!r} wait for their agents", retry_after_s=30)
-            for digest, deliveries in rows:
-                if sources.see(connection, source_id, digest):
-                    new += bool(deliveries)
+            for event, deliveries in rows:
+                if sources.see(connection, source_id, event.digest):
+                    new += not event.is_old
                     for delivery in deliveries:
                         outbox.add(connection, delivery)
             changes: dict[str, Any] = {"last_sync_at": iso(now_ms), "error": None, "failing_since": None}
@@ -270,7 +268,7 @@ class Sources:
             raise Conflict(f"the source {account.row.name!r} is paused; resume it first")
         if kind.is_called:
             raise InvalidInput(f"the source {account.row.name!r} is called by its service, and cannot be asked")
-        return await self.receive(account.row.id, await ask(kind, account))
+        return await self.receive(account.row.id, await account.ask(kind))
 
     async def test(self, id_or_name: str) -> str | None:
         """Ask a source without storing anything; return why that failed, None if it did not.
@@ -283,7 +281,7 @@ class Sources:
             for field in kind.secret_fields:
                 await account.secret(field)
             if not kind.is_called:
-                await ask(kind, account)
+                await account.ask(kind)
         except PatternError as error:
             return error.message
         return None

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from typing import Self
 
 import trio
 
@@ -123,7 +124,7 @@ class WireServer:
         self._nursery = trio.open_nursery()
         self._scope = trio.CancelScope()
 
-    async def __aenter__(self) -> WireServer:
+    async def __aenter__(self) -> Self:
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.port = listeners[0].socket.getsockname()[1]
         nursery = await self._nursery.__aenter__()

@@ -401,6 +401,13 @@ def _folders(config: Config) -> Looked:
             yield "problem", f"{folder.name} of {name} could not be read: {folder.status_reason}; {advice}"
 
 
+def _sources(config: Config) -> Looked:
+    for name, found in _conditions(config):
+        for source in found.failing:
+            advice = f"correct that, then: pattern source test {source.name} -c {name}"
+            yield "problem", f"{source.name} of {name} fails since {source.failing_since}: {source.error}; {advice}"
+
+
 def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:
     """Yield the constellations with files that can be opened, by name; `_databases` reports the others."""
     with suppress(DatabaseError, NotFound):
@@ -419,5 +426,5 @@ CHECKS: tuple[tuple[str, Callable[[Config], Looked]], ...] = (
     ("data", _data), ("server", _server), ("databases", _databases),
     ("backups", _backups), ("models", _models), ("settings", _settings),
     ("exposure", _exposure), ("sign in", _sign_in), ("web", _web), ("shell", _shell), ("mcp", _mcp),
-    ("embeddings", _embeddings), ("folders", _folders),
+    ("embeddings", _embeddings), ("folders", _folders), ("sources", _sources),
 )  # fmt: skip

@@ -132,7 +132,14 @@ async def remove(home: Home, output: Output, name: str, yes: bool) -> None:
 @source.add("agent", "news ada --as archive")
 @click.argument("name", type=SOURCE)
 @click.argument("agent", type=AGENT)
-@click.option("--as", "delivery", type=click.Choice([one.value for one in SourceDelivery]), default="message")
+@click.option(
+    "--as",
+    "delivery",
+    type=click.Choice([one.value for one in SourceDelivery]),
+    default="message",
+    show_default=True,
+    help="What an event becomes.",
+)
 @click.option("--template", help="The words of a notification, with {title}, {text}, {link}, {author}, {source}.")
 @click.option("--filter", "filters", multiple=True, metavar="KEY=JSON", help='Such as words=["storm"]; repeatable.')
 @click.option("--batch", "batch_s", type=float, default=0.0, metavar="SECONDS", help="Gather events for so long.")

@@ -9,8 +9,9 @@ from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.testing import Paced, says
 from pattern_core.views import condition, view_conversation, view_tree, view_turn, view_turns
 from pattern_db.enums import IndexState, PathType
-from pattern_db.tables import embedding_indexes, folders
+from pattern_db.tables import embedding_indexes, folders, sources
 from pattern_db.tables.folders import FolderRow
+from pattern_db.tables.sources import SourceRow
 from tests.pattern_core.groups.rig import group, say, speak, submit
 from tests.pattern_core.memory.life import create
 from tests.pattern_core.memory.rig import NOW, constellation
@@ -59,6 +60,11 @@ def test_the_condition_of_a_file_counts_vectors_and_unavailable_folders() -> Non
     found = condition(connection)
     assert (found.index, found.done, found.total) == (index, 0, 1)
     assert [(one.name, one.status_reason) for one in found.unavailable] == [("gone", "it was moved")]
+    assert found.failing == []
+    for name, changes in (("broken", {}), ("paused", {"enabled": False})):
+        sources.create(connection, SourceRow(f"src_{name}", name, "rss", {}, NOW, NOW))
+        sources.change(connection, f"src_{name}", {"error": "it is away", "failing_since": NOW, **changes})
+    assert [(one.name, one.error) for one in condition(connection).failing] == [("broken", "it is away")]
 
 
 async def test_a_groups_turn_is_a_tree_and_an_agents_is_not() -> None:

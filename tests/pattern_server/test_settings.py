@@ -31,6 +31,7 @@ from pattern_server.settings import (
     former_settings,
     provider_settings,
     shell_settings,
+    source_settings,
     webhook_settings,
 )
 
@@ -350,3 +351,13 @@ def test_secrets_of_webhooks_come_from_the_environment_or_a_file(alone: Path) ->
     assert found.secrets["b"].value == Secret("")
     assert (found.secrets["c"].value, found.secrets["c"].file) == (None, Path("/c"))
     assert "words" not in repr(found)
+
+
+def test_sources_have_secrets_and_never_the_servers_own_data(tmp_path: Path) -> None:
+    given = {"roots": [tmp_path], "secrets": {"bot": {"env": "A_TOKEN"}}}
+    found = source_settings(load(data_dir=tmp_path / "data", sources=given), {"A_TOKEN": "words"}.get)
+    assert (found.secrets["bot"].value, found.kept_out) == (Secret("words"), (tmp_path / "data",))
+    with pytest.raises(ConfigError, match="absolute path"):
+        load(sources={"roots": ["notes"]})
+    with pytest.raises(ConfigError, match="needs one of env"):
+        load(sources={"secrets": {"bot": {}}})

@@ -78,8 +78,8 @@ def _prove(signature: str, secret: str, headers: Mapping[str, str], body: bytes,
             right = f"sha256={hmac.digest(secret.encode(), body, 'sha256').hex()}"
             is_right = hmac.compare_digest(right.encode(), headers.get("x-hub-signature-256", "").encode())
         case "token":
-            given = headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-token", "")
-            is_right = hmac.compare_digest(secret.encode(), given.strip().encode())
+            given = [headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-token", "")]
+            is_right = any(hmac.compare_digest(secret.encode(), one.strip().encode()) for one in given)
         case _:
             sent, sent_id = headers.get("webhook-timestamp", ""), headers.get("webhook-id", "")
             if not sent.isdecimal() or len(sent) > 12 or abs(now_ms / 1000 - int(sent)) > WINDOW_S:

@@ -57,7 +57,7 @@ class SourceRequest(RequestModel):
     config: dict[str, Json] = Field(default_factory=dict)
 
 
-class SourceChange(RequestModel):
+class SourceChangeRequest(RequestModel):
     """Whether the source is asked, or paused."""
 
     enabled: bool
@@ -131,7 +131,7 @@ async def get(src: str, home: ToRead) -> object:
 
 
 @router.patch("/{src}", response_model=SOURCE)
-async def update(src: str, body: SourceChange, home: ToWrite) -> object:
+async def update(src: str, body: SourceChangeRequest, home: ToWrite) -> object:
     """Pause a source, or resume it where it was paused."""
     return await _shown(home, await home.constellation.sources.set_enabled(src, body.enabled))
 

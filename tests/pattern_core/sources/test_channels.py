@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pattern_core.sources.channels import CODES_MAX
 from pattern_core.testing.channels import TelegramServer
 from pattern_core.testing.model import calls, says
@@ -47,7 +49,7 @@ async def test_a_chat_a_topic_and_a_room_each_have_a_session_and_their_own_answe
             await one.lets_in(status, person)
         one.server.says("private")
         one.server.says("private too", author=2)
-        topic = {"is_topic_message": True, "message_thread_id": 5}
+        topic: dict[str, Any] = {"is_topic_message": True, "message_thread_id": 5}
         one.server.says("@pattern_bot in a topic", chat=-9, **topic)
         one.server.says("@pattern_bot in the room", chat=-9)
         one.server.says("not for the bot", chat=-9)
@@ -77,7 +79,8 @@ async def test_a_room_that_is_not_allowed_and_a_program_are_not_answered() -> No
     async with talking() as one:
         await one.lets_in()
         one.server.says("@pattern_bot hi", chat=-9)
-        one.server.says("hi", author=7, **{"from": {"id": 7, "is_bot": True, "first_name": "B"}})
+        program: dict[str, Any] = {"from": {"id": 7, "is_bot": True, "first_name": "B"}}
+        one.server.says("hi", author=7, **program)
         await one.idle()
         await until(lambda: one.server.acknowledged == 2)
         await one.idle()

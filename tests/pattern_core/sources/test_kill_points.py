@@ -26,7 +26,8 @@ from pattern_db.connection import open_connection
 from tests.pattern_core.sources.worker import NUMBERED
 from tests.sources import ROOT
 
-LIFE_S = (0.9, 2.5)  # how long a process lives, most of it its start
+LIFE_S = (0.01, 1.5)  # how long a process lives after its first question to the service
+START_S = 30.0  # until that
 PATIENCE_S = 15.0  # for another answer, after the last kill: what was in doubt twice is left to a person
 PER_CHAT = 10
 
@@ -66,6 +67,8 @@ async def run(
                 sent += 1
             async with trio.open_nursery() as nursery:
                 process = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
+                with trio.move_on_after(START_S):
+                    await server.arrived(len(server.exchanges) + 1)
                 with trio.move_on_after(math.inf if life == kills else chance.uniform(*LIFE_S)) as scope:
                     before = -1
                     while not (life == kills and _answered(server) >= events):

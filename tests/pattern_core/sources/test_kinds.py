@@ -16,7 +16,7 @@ from pattern_core.sources.kinds import SOURCES, kind_of
 from pattern_core.sources.kinds.file import FILES_MAX, matches
 from pattern_core.sources.kinds.rss import read_feed
 from pattern_core.sources.kinds.webhook import WINDOW_S
-from pattern_core.sources.source import Arrivals, SourceAccount, ask
+from pattern_core.sources.source import Arrivals, SourceAccount
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.channels import FeedServer
 from pattern_core.testing.wire import Play, WireServer, document
@@ -38,7 +38,7 @@ def account(kind: str, config: dict[str, Any], reach: SourceSettings) -> SourceA
 
 async def asked(one: SourceAccount) -> tuple[Arrivals, SourceAccount]:
     """What is new, and the account with the new cursor."""
-    arrived = await ask(kind_of(one.row.source_type), one)
+    arrived = await one.ask(kind_of(one.row.source_type))
     row = SourceRow("src_1", "it", one.row.source_type, one.config, START, START, sync_cursor=arrived.cursor)
     return arrived, SourceAccount(row=row, settings=one.settings, clock=one.clock)
 

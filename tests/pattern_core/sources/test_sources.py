@@ -162,7 +162,7 @@ async def test_a_source_is_checked_when_it_is_created() -> None:
             ({"agent": "bob"}, NotFound, "bob"),
             ({"name": ""}, InvalidInput, "1 to 100"),
         ):
-            given = {"name": "other", "kind": "webhook", "config": HOOK, "agent": "ada", **fields}
+            given: dict[str, Any] = {"name": "other", "kind": "webhook", "config": HOOK, "agent": "ada", **fields}
             with pytest.raises(error, match=words):
                 await one.sources.create(**given)
 

@@ -17,7 +17,7 @@ import trio
 from pattern_core.errors import PatternError
 from pattern_core.ids import SystemClock
 from pattern_core.models.model import ModelReply, ModelRequest
-from pattern_core.sources.source import Outgoing, SourceAccount, ask
+from pattern_core.sources.source import Outgoing, SourceAccount
 from pattern_core.testing.model import says
 from pattern_core.web.policy import SourceSettings
 from pattern_db.enums import PersonStatus
@@ -42,15 +42,15 @@ async def asks(world: Running, variant: str) -> None:
 
     send = kind.send
     if variant == "guess":
-        kind.send = guesses  # type: ignore[method-assign]  # the broken variant
+        kind.send = guesses  # type: ignore[method-assign,assignment]  # broken
     while True:
         try:
-            arrived = await ask(kind, account)
+            arrived = await account.ask(kind)
             newest = next((event.chat or "" for event in reversed(arrived.events)), newest)
             if variant == "early":
                 account = replace(account, row=replace(account.row, sync_cursor=arrived.cursor))
                 with trio.move_on_after(0.2):
-                    await ask(kind, account)
+                    await account.ask(kind)
             await world.constellation.sources.receive(account.row.id, arrived)
             account = (await world.constellation.sources.account("phone"))[1]
         except PatternError:

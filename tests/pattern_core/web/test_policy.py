@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from ipaddress import IPv6Address, ip_address
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput, PermissionDenied
-from pattern_core.web.policy import URL_CHARS_MAX, WebPolicy, embedded, refusal
+from pattern_core.models.providers.settings import Secret
+from pattern_core.web.policy import URL_CHARS_MAX, SecretSource, WebPolicy, embedded, read_secret, refusal
 
 PUBLIC = ["8.8.8.8", "93.184.216.34", "172.15.255.255", "172.32.0.0", "100.63.255.255", "100.128.0.0", "11.0.0.1"]
 PUBLIC += ["2606:2800:220:1:248:1893:25c8:1946", "2a00:1450:4001::200e", "64:ff9b::808:808", "2002:808:808::1"]
@@ -103,3 +105,18 @@ def test_nothing_passes_that_python_knows_as_special(address: object) -> None:
         parsed = embedded(parsed) or parsed
     if refusal(str(address)) is None:
         assert parsed.is_global and not parsed.is_multicast
+
+
+async def test_a_secret_is_read_whenever_it_is_used(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    secrets = {
+        "a": SecretSource(file=file),
+        "b": SecretSource(value=Secret(" words\n")),
+        "c": SecretSource(value=Secret("")),
+    }
+    assert await read_secret(secrets, "b", "sources") == "words"
+    for name, words in (("a", "cannot be read"), ("c", "is empty"), ("d", "sources.secrets.d")):
+        with pytest.raises(InvalidInput, match=words):
+            await read_secret(secrets, name, "sources")
+    file.write_text("other words\n", encoding="utf-8")
+    assert await read_secret(secrets, "a", "sources") == "other words"

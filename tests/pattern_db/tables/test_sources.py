@@ -32,7 +32,7 @@ def made(db: Connection) -> None:
 
 
 def row(row_id: str, target: str, **fields: object) -> OutboxRow:
-    return OutboxRow(**{"id": row_id, "target": target, "payload": "{}", "next_at": NOW, "created_at": NOW, **fields})  # type: ignore[arg-type]
+    return OutboxRow(**{"id": row_id, "target": target, "payload": "{}", "next_at": NOW, "created_at": NOW, **fields})  # type: ignore[arg-type]  # fields by name
 
 
 def test_an_event_is_new_once(db: Connection) -> None:

@@ -61,6 +61,10 @@ BODIES: dict[str, Any] = {
     "PATCH /constellations/{c}/calendar/events/{e}/occurrences/{nominal}": {"notes": "!"},
     "POST /constellations/{c}/calendar/import": "BEGIN:VCALENDAR",
     "POST /constellations/{c}/webhooks": {"name": "pager", "url": "https://example.org/", "secret": "pager"},
+    "POST /constellations/{c}/sources": {"name": "news", "kind": "webhook", "agent": "ada", "config": {"secret": "x"}},
+    "PATCH /constellations/{c}/sources/{src}": {"enabled": False},
+    "PUT /constellations/{c}/sources/{src}/agents/{a}": {},
+    "POST /constellations/{c}/sources/{src}/people": {"person": "7"},
     "PATCH /constellations/{c}/schedules/{s}": {"message": "Hello again"},
     "POST /constellations/{c}/handoffs": {"content": "Look at the plan."},
     "POST /constellations/{c}/assignments": {"description": "Read the report."},
@@ -125,6 +129,7 @@ OPEN = {
     "POST /auth/login": 401,
     "POST /auth/refresh": 401,
     "GET /auth/providers": 200,
+    "POST /hooks/{account}": 404,  # a request proves itself; test_sources.py says more
     "POST /auth/{provider}/start": 404,
     "POST /auth/{provider}/callback": 404,
     "POST /auth/{provider}/login": 404,
@@ -389,7 +394,7 @@ async def test_the_right_scope_is_enough(place: Place) -> None:
             expected = {404}  # there is no such provider
         if row == "DELETE /users/{u}":
             expected = {409}  # the last administrator, with constellations
-        if row == "POST /constellations/{c}/webhooks":
+        if row in ("POST /constellations/{c}/webhooks", "POST /constellations/{c}/sources"):
             expected = {422}  # no secret of this name is configured
         if row == "DELETE /mcp/{c}":
             expected = {400}  # without a session there is none to end

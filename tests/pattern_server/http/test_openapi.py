@@ -98,7 +98,7 @@ def test_every_operation_says_how_it_fails_and_what_token_it_needs() -> None:
     for path, one in ((path, one) for path, found in described()["paths"].items() for one in found.values()):
         form = "OpenAIError" if path.startswith("/v1/") else "ChatError" if CHAT.match(path) else "Problem"
         assert one["responses"]["default"] == {"$ref": f"#/components/responses/{form}"}
-        assert ("security" in one) == path.startswith(("/api/", "/mcp/", "/v1/"))
+        assert ("security" in one) == path.startswith(("/api/", "/mcp/", "/v1/", "/hooks/"))
         assert form != "Problem" or "security" not in one or {"401", "403", "422", "503"} < one["responses"].keys()
     assert described()["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     assert described()["paths"]["/api/v1/constellations/{c}/agents"]["post"]["security"] == [{"bearer": ["write"]}]
