@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +18,7 @@ from pattern_core.errors import InvalidInput, Overloaded, PatternError, Permissi
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
 from pattern_core.outbox import IS_FINAL
-from pattern_core.sources.kinds.discord import CHANNELS_MAX, INTENTS, DiscordChannel
+from pattern_core.sources.kinds.discord import CHANNELS_MAX, INTENTS, PAGE, DiscordChannel
 from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, SourceEvent, listen
 from pattern_core.testing.discord_server import BOT, REST, ROOM, SERVER, THREAD, TOKEN, DiscordServer
 from pattern_core.testing.model import calls, says
@@ -21,6 +26,9 @@ from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.tables.sources import SourceRow
 from tests.pattern_core.sources.rig import Talking, settings
+from tests.pattern_core.sources.test_kill_points import Outcome, judge
+from tests.pattern_core.sources.worker import NUMBERED
+from tests.sources import ROOT
 from tests.support import Outside, last_words, running, until
 
 NOW = "2026-11-21T00:00:00.000Z"
@@ -165,7 +173,9 @@ async def test_after_a_lost_session_what_was_missed_is_read_from_the_known_chann
         server.says(f"{ASKS} in the thread", chat=THREAD)
         await account.heard("direct", "in the room", "in the thread")
         await server.expires()
-        for at in range(70):  # more than a page
+        for _ in range(PAGE):
+            server.says("unreadable", mentions=5)
+        for at in range(70):
             server.says(f"missed {at}")
             server.says("not for the bot", chat=ROOM)
         server.says(f"{ASKS} missed, too", chat=THREAD)
@@ -501,6 +511,52 @@ async def test_a_hundred_messages_through_lost_connections_and_sessions_are_each
 
 def _numbered(one: Discussing) -> list[int]:
     return [last_words(request).count(".") for request in one.world.provider.requests]
+
+
+CHATS = 5
+
+
+async def _killed(path: Path, *, events: int, kills: int, variant: str, patience_s: float) -> Outcome:
+    """Send so many messages, kill the process with the channel so often, and judge what is left."""
+    chance = random.Random(1)
+    async with DiscordServer(heartbeat_ms=500) as server:
+        server.repeats = events // 10
+        ports = ",".join(map(str, server.ports))
+        program = ["-m", "tests.pattern_core.sources.discord_worker", str(path), server.url, ports, variant, str(CHATS)]
+        for life in range(kills + 1):
+            async with trio.open_nursery() as nursery:
+                command = [sys.executable, *program]
+                process = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
+                count = len(server.begun)
+                with trio.move_on_after(patience_s):
+                    while len(server.begun) == count:
+                        await trio.sleep(0.02)
+                    for at in range(events * life // (kills + 1), events * (life + 1) // (kills + 1)):
+                        server.says(f"m{at % CHATS + 1}-{at // CHATS}", author=at % CHATS + 1)
+                        await trio.sleep(0.01)
+                    if life < kills:
+                        await trio.sleep(chance.uniform(0, 0.5))
+                    else:
+                        while len({one for text in server.texts for one in NUMBERED.findall(text)}) < events:
+                            await trio.sleep(0.05)
+                process.kill()
+            if life == 1:
+                await server.expires()
+        said = [{"chat_id": int(one["channel_id"]) - 1000, "text": one["content"]} for one in server.sent]
+        return judge(path, SimpleNamespace(sent=said), events, CHATS)  # type: ignore[arg-type]  # all that it reads
+
+
+@pytest.mark.slow
+async def test_a_hundred_messages_through_kills_are_each_answered_once_in_their_chat(tmp_path: Path) -> None:
+    found = await _killed(tmp_path / "pattern.db", events=100, kills=4, variant="sound", patience_s=60)
+    assert found.wrong == []
+    assert found.twice == 0  # the service knows what is sent again after a second
+
+
+@pytest.mark.slow
+async def test_a_channel_that_acknowledges_early_is_caught(tmp_path: Path) -> None:
+    found = await _killed(tmp_path / "pattern.db", events=60, kills=3, variant="early", patience_s=6)
+    assert found.wrong
 
 
 def test_configuration() -> None:
