@@ -254,12 +254,11 @@ class _Gateway:
             self._failure = Unavailable(f"Discord: {error}")
 
     async def _beat(self, socket: WebSocket, every_s: float) -> None:
-        """Send heartbeats; end a connection that did not acknowledge the last one, or never sent an event."""
+        """Send heartbeats; end a connection that did not acknowledge the last one."""
         await trio.sleep(every_s / 2)
-        is_first = True
         with suppress(WebSocketClosed):
-            while self._is_alive and (is_first or self._is_connected):
-                is_first = self._is_alive = False
+            while self._is_alive:
+                self._is_alive = False
                 with trio.move_on_after(every_s):
                     await self._send_heartbeat(socket)
                     await trio.sleep_forever()
