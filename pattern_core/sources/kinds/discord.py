@@ -102,7 +102,7 @@ class DiscordChannel(SourceKind):
         await call(account, f"/channels/{checked_id(chat)}/typing", {})
 
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
-        """Send a message, with two buttons if it is a question, as `SourceKind.send`. No one is notified by a name in it."""
+        """Send a message, with two buttons if it is a question, as `SourceKind.send`. It notifies no one by name."""
         message: dict[str, Json] = {
             "content": said.text,
             "nonce": blake2b(send_id.encode(), digest_size=12).hexdigest(),

@@ -16,7 +16,7 @@ import trio
 from pattern_core.errors import PatternError
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
-from pattern_core.sources.source import Arrivals, SourceAccount, listen
+from pattern_core.sources.source import Arrivals, SourceAccount
 from pattern_core.testing.discord_server import REST, TOKEN
 from pattern_core.web.policy import SecretSource
 from pattern_db.enums import PersonStatus
@@ -39,7 +39,7 @@ async def asks(world: Running, variant: str) -> None:
     while True:
         kind, account = await sources.account("phone")
         try:
-            await listen(kind, account, receive)
+            await account.listen(kind, receive)
         except PatternError:
             await trio.sleep(0.02)
 

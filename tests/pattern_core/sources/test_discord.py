@@ -19,7 +19,7 @@ from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.discord import CHANNELS_MAX, INTENTS, PAGE, DiscordChannel
-from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, SourceEvent, listen
+from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, SourceEvent
 from pattern_core.testing.discord_server import BOT, REST, ROOM, SERVER, THREAD, TOKEN, DiscordServer
 from pattern_core.testing.model import calls, says
 from pattern_core.web.policy import SecretSource, SourceSettings
@@ -71,7 +71,7 @@ class Account:
         self.row = SourceRow(**{**_fields(self.row), "sync_cursor": arrived.cursor})
 
     async def once(self) -> float:
-        return await listen(KIND, self.account, self.receive)
+        return await self.account.listen(KIND, self.receive)
 
     async def listens(self) -> None:
         while True:
@@ -129,7 +129,7 @@ async def _follows(world: Any) -> None:
             await sources.receive(source_id, arrived)
 
         try:
-            await listen(kind, account, receive)
+            await account.listen(kind, receive)
         except PatternError:
             await trio.sleep(0.02)
 
