@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import trio
@@ -27,7 +28,7 @@ from pattern_server.supervisor import WAKES_AT_ONCE
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
-    from pattern_core.sources.source import SourceAccount, SourceKind
+    from pattern_core.sources.source import Arrivals, SourceAccount, SourceKind
 
 FIRST_WAIT_S = 2.0  # after the first failure; twice that after the second …
 WAIT_S_MAX = 900.0
@@ -39,9 +40,12 @@ _log = logging.getLogger("pattern.sources")
 
 @dataclass(slots=True)
 class _Asked:
-    """An account that is asked: as it was after the last change, and the names of the events that it sent last."""
+    """An account that is asked: as it was after the last change, the names of the events that it sent last, and how
+    often it failed since.
+    """
 
     row: SourceAccountRow
+    failures: int = 0
     account: tuple[SourceKind, SourceAccount] | None = None
     seen: set[str] = field(default_factory=set)
 
@@ -115,19 +119,18 @@ class SourceAccounts:
 
     async def _follow(self, row: SourceAccountRow, scope: trio.CancelScope) -> None:
         """Ask one account until it is deleted or paused; whatever goes wrong with it stays here."""
-        failures, asked = 0, _Asked(row)
+        asked = _Asked(row)
         with scope:
             await sleep_until(row.next_at, self._clock, trio.Event())
             while True:
                 try:
                     wait_s = await self._ask(asked)
-                    failures = 0
                 except (NotFound, Conflict):  # deleted or paused since
                     break
                 except (PatternError, DatabaseError) as error:
-                    failures += 1
+                    asked.failures += 1
                     wanted_s = error.details.get("retry_after_s") if isinstance(error, PatternError) else None
-                    wait_s = min(WAIT_S_MAX, FIRST_WAIT_S * 2 ** min(failures - 1, 20))
+                    wait_s = min(WAIT_S_MAX, FIRST_WAIT_S * 2 ** min(asked.failures - 1, 20))
                     wait_s *= 1 + self._randomness.random() / 2  # so that they do not all return together
                     wait_s = max(wait_s, min(wanted_s, WAIT_S_MAX) if isinstance(wanted_s, int | float) else 0.0)
                     await self._failed(row, error)
@@ -141,29 +144,34 @@ class SourceAccounts:
             del self._tasks[row.id]
 
     async def _ask(self, asked: _Asked) -> float:
-        """Ask an account once, and store what is new; return how long to wait until the next time, in seconds.
+        """Ask an account once, or listen while its connection lasts, and store what is new; return how long to wait
+        until the next time, in seconds.
 
         Raises:
             NotFound: it was deleted.
             Conflict: it is paused.
             PatternError: it could not be asked, or what came not be stored.
         """
-        row = asked.row
         if asked.account is None:
-            async with self._starting, self._awake(row) as constellation:
-                asked.account = await constellation.sources.account(row.id)
+            async with self._starting, self._awake(asked.row) as constellation:
+                asked.account = await constellation.sources.account(asked.row.id)
         kind, account = asked.account
-        arrived = await account.ask(kind)
+        return await account.listen(kind, partial(self._received, asked))
+
+    async def _received(self, asked: _Asked, arrived: Arrivals) -> None:
+        """Store what is new, if anything is."""
+        assert asked.account is not None
+        row, cursor = asked.row, asked.account[1].cursor
         self.polls["events" if arrived.events else "nothing"] += 1
         natives = {event.native for event in arrived.events}
-        if natives - asked.seen or arrived.cursor != account.cursor or row.id in self.failing:
+        if natives - asked.seen or arrived.cursor != cursor or row.id in self.failing:
             async with self._awake(row) as constellation:
                 if await constellation.sources.receive(row.id, arrived):
                     self.last_event_ms = self._clock.now_ms()
                 asked.account = await constellation.sources.account(row.id)
             self.failing.discard(row.id)
             asked.seen = natives
-        return arrived.wait_s
+        asked.failures = 0
 
     @asynccontextmanager
     async def _awake(self, row: SourceAccountRow) -> AsyncIterator[Constellation]:

@@ -35,6 +35,11 @@ RULES = (
     ),
     Rule(("fastapi", "starlette"), ("pattern_server/http/", "pattern_server/serve.py"), "HTTP ends at the http folder"),
     Rule(("h11",), ("pattern_server/listener.py",), "the listener hides HTTP's wire format"),
+    Rule(
+        ("wsproto",),
+        ("pattern_server/http/websocket.py", "pattern_core/web/websocket.py"),
+        "one file of the server and one of the core know the frames of WebSocket",
+    ),
     Rule(("prompt_toolkit", "markdown_it"), ("pattern_server/cli/chat_terminal.py",), "one file has the prompt"),
     Rule(("click", "rich"), ("pattern_server/cli/",), "the terminal is the command line's business"),
     Rule(

@@ -7,10 +7,11 @@ A kind only speaks to its service. It stores nothing: what arrives is stored wit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Clock
@@ -133,12 +134,21 @@ class SourceAccount:
         Raises:
             PatternError: the service could not be asked, or its answer cannot be read.
         """
-        try:
+        with _readable():
             return await kind.poll(self)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise InvalidInput(
-                f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]
-            ) from error
+
+    async def listen(self, kind: SourceKind, receive: Receive) -> float:
+        """Have `receive` store what is new, as `SourceKind.listen`; what cannot be read is an error, as in `ask`.
+
+        Raises:
+            PatternError: as `SourceKind.listen`, or what came cannot be read.
+        """
+        with _readable():
+            return await kind.listen(self, receive)
+
+
+Receive: TypeAlias = Callable[[Arrivals], Awaitable[None]]
+"""Stores what arrived with its cursor. Raises a `PatternError` if that cannot be stored."""
 
 
 class SourceKind(ABC):
@@ -171,6 +181,19 @@ class SourceKind(ABC):
         """
         raise NotImplementedError
 
+    async def listen(self, account: SourceAccount, receive: Receive) -> float:
+        """Hand over what is new, and return in how many seconds to listen again, then with the new cursor.
+
+        A kind that keeps a connection overrides this, and hands over batches for as long as the connection lasts. Each
+        is stored when `receive` returns; only then may the service learn of its cursor.
+
+        Raises:
+            PatternError: the service could not be asked, or a batch not be stored.
+        """
+        arrived = await self.poll(account)
+        await receive(arrived)
+        return arrived.wait_s
+
     async def called(self, account: SourceAccount, headers: Mapping[str, str], body: bytes) -> SourceEvent:
         """Return the event that a service posts.
 
@@ -194,6 +217,14 @@ class SourceKind(ABC):
                 outbox it never will be.
         """
         raise NotImplementedError
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise InvalidInput(f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]) from error
 
 
 def take_fields(kind: SourceKind, config: Mapping[str, Json], defaults: Mapping[str, Json]) -> dict[str, Json]:

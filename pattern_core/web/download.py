@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from email.message import Message
+from functools import cache
 from typing import TYPE_CHECKING
 
 import trio
@@ -79,6 +80,12 @@ async def look_up(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+@cache
+def _trusting() -> ssl.SSLContext:
+    """Return what trusts the system's certificates: reading them is slow, and they take memory."""
+    return ssl.create_default_context()
+
+
 class Downloader:
     """Downloads pages under a policy. `timeout_s` is for one page with all its redirects."""
 
@@ -112,19 +119,44 @@ class Downloader:
             Unavailable: there was no answer in time.
         """
         with trio.move_on_after(self._timeout_s):
-            if self._tls is None:
-                # Reading the system's certificates is slow.
-                self._tls = await trio.to_thread.run_sync(ssl.create_default_context)
+            tls = await self._context()
             where, is_moved = url, True
             for _ in range(redirects_max + 1):
                 target = self._policy.check(where)
-                answer = await self._visit(target, headers or {}, body, self._tls)
+                answer = await self._visit(target, headers or {}, body, tls)
                 location = answer.headers.get("location")
                 if answer.status not in _REDIRECTS or location is None:
                     return replace(answer, is_moved=is_moved and where != url)
                 where, is_moved = target.join(location), is_moved and answer.status in _PERMANENT
             raise Unavailable(f"the page was redirected more than {redirects_max} times, the last time to {where}")
         raise Unavailable(f"{url} was not there within {self._timeout_s:g} s; try again later", retry_after_s=60)
+
+    async def connect(self, url: str) -> tuple[trio.abc.Stream, WebTarget]:
+        """Return a connection to the host of `url`, for other protocols than HTTP; it is encrypted if `url` is https.
+
+        Raises:
+            InvalidInput: `url` is not an address.
+            PermissionDenied: the host may not be visited.
+            NotFound: the host does not exist.
+            Unavailable: it did not accept the connection in time.
+        """
+        target, why = self._policy.check(url), f"it did not answer within {self._timeout_s:g} s"
+        with trio.move_on_after(self._timeout_s):
+            tls = await self._context() if target.url.scheme == "https" else None
+            for address in (await self._addresses(target))[:ADDRESSES_MAX]:
+                try:
+                    with trio.fail_after(CONNECT_TIMEOUT_S):
+                        stream = await trio.open_tcp_stream(address, target.port)
+                        return (stream if tls is None else await _encrypted(stream, target, tls)), target
+                except (OSError, trio.TooSlowError, trio.BrokenResourceError) as error:
+                    why = _reason(error)
+        words = f"{target.host} accepts no connection ({why}); try again later"
+        raise Unavailable(words, retry_after_s=60, was_sent=False)
+
+    async def _context(self) -> ssl.SSLContext:
+        if self._tls is not None:
+            return self._tls
+        return await trio.to_thread.run_sync(_trusting)
 
     async def _visit(
         self, target: WebTarget, headers: Mapping[str, str], body: bytes | None, tls: ssl.SSLContext
@@ -190,6 +222,17 @@ async def _ask(
         aclosing(await transport.handle_async_request(request)) as response,
     ):
         return await _read(target, response)
+
+
+async def _encrypted(stream: trio.SocketStream, target: WebTarget, tls: ssl.SSLContext) -> trio.abc.Stream:
+    """Return the stream with TLS; the certificate must be for the name, though the connection is to an address."""
+    encrypted = trio.SSLStream(stream, tls, server_hostname=target.host, https_compatible=True)
+    try:
+        await encrypted.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return encrypted
 
 
 def _reason(error: BaseException) -> str:

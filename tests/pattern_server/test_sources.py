@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import trio
 
+from pattern_core.ids import SystemClock, seeded_randomness
 from pattern_core.models.providers.settings import Secret
+from pattern_core.runtime import Runtime
+from pattern_core.sources.source import Arrivals, Receive, SourceAccount, SourceEvent, SourceKind
 from pattern_core.testing.channels import TOKEN, FeedServer, TelegramServer
 from pattern_core.testing.model import ScriptedProvider, says
+from pattern_core.web.policy import SourceSettings
+from pattern_db.database import DatabaseThreads
+from pattern_db.tables.constellations import ConstellationRow
+from pattern_db.tables.sources import SourceRow
+from pattern_server.accounts import Accounts
+from pattern_server.global_database import open_global
 from pattern_server.metrics import Metrics
+from pattern_server.sources import SourceAccounts
 from tests.pattern_server.place import Place, config_for, serving
+from tests.support import until
+
+NOW = "2026-11-21T00:00:00.000Z"
 
 FEED = b"<rss><channel><item><guid>1</guid><title>One</title></item></channel></rss>"
 
@@ -138,3 +152,93 @@ async def test_a_constellation_that_is_gone_is_asked_no_more(tmp_path: Path) -> 
 
 def test_metrics_without_sources() -> None:
     assert b"pattern_sources" not in Metrics().text()
+
+
+class Connected(SourceKind):
+    """Sends `batches` over one connection after the other, then waits; `breaks` is raised by the first connection."""
+
+    def __init__(self, stored: list[Arrivals], breaks: Exception | None) -> None:
+        self.stored, self.breaks = stored, breaks
+        self.begins: list[object] = []  # the cursor with which each connection began
+        self.unstored = 0  # batches that were handed over and not stored when `receive` returned
+
+    def checked(self, config: Any, settings: SourceSettings) -> Any:
+        return config
+
+    async def listen(self, account: SourceAccount, receive: Receive) -> float:
+        self.begins.append(account.cursor.get("at", 0))
+        for at in range(account.cursor.get("at", 0) + 1, 6):
+            await receive(Arrivals(events=[SourceEvent(native=str(at), text="x")], cursor={"at": at}))
+            self.unstored += self.stored[-1].cursor != {"at": at}
+            if at == 3 and self.breaks is not None:
+                breaks, self.breaks = self.breaks, None
+                raise breaks
+            if at == 3 and len(self.begins) == 1:
+                break
+        else:
+            await trio.sleep_forever()
+        return 0.0
+
+
+class Constellation:
+    """Keeps what arrived, as the sources of a constellation do."""
+
+    def __init__(self, breaks: Exception | None) -> None:
+        self.stored: list[Arrivals] = []
+        self.failures: list[str] = []
+        self.kind = Connected(self.stored, breaks)
+        self.row = SourceRow("src_1", "feed", "connected", {}, NOW, NOW)
+        self.sources = self
+
+    async def account(self, _source_id: str) -> tuple[SourceKind, SourceAccount]:
+        return self.kind, SourceAccount(row=self.row, settings=SourceSettings(), clock=SystemClock())
+
+    async def receive(self, _source_id: str, arrived: Arrivals) -> int:
+        await trio.sleep(0.01)
+        self.stored.append(arrived)
+        self.row = replace(self.row, sync_cursor=arrived.cursor)
+        return len(arrived.events)
+
+    async def failed(self, _source_id: str, reason: str) -> None:
+        self.failures.append(reason)
+
+
+async def listened(path: Path, breaks: Exception | None) -> Constellation:
+    """Return a constellation after the account of its source was followed until five batches were stored."""
+    constellation = Constellation(breaks)
+
+    @asynccontextmanager
+    async def use(_constellation_id: str) -> AsyncIterator[Any]:
+        yield constellation
+
+    with DatabaseThreads() as threads:
+        async with open_global(path / "global.db", threads, now=NOW) as registry, trio.open_nursery() as nursery:
+            runtime = Runtime(clock=SystemClock(), randomness=seeded_randomness(1))
+            users = Accounts(registry, runtime, local_token="local")
+            owner = await users.create_user("ada")
+            await users.register(ConstellationRow("con_1", owner.id, "home", "con_1", NOW, NOW))
+            accounts = SourceAccounts(registry, SystemClock(), seeded_randomness(1))
+            accounts.use = use
+            await accounts.changed("con_1", {"src_1": True})
+            nursery.start_soon(accounts.run)
+            await until(lambda: len(constellation.stored) == 5)
+            assert dict(accounts.states) == {"failing": 0, "active": 1}
+            nursery.cancel_scope.cancel()
+    return constellation
+
+
+async def test_a_batch_is_stored_before_the_kind_continues_and_the_next_connection_begins_behind_it(
+    tmp_path: Path,
+) -> None:
+    found = await listened(tmp_path, None)
+    assert [one.cursor["at"] for one in found.stored] == [1, 2, 3, 4, 5]
+    assert (found.kind.begins, found.kind.unstored, found.failures) == ([0, 3], 0, [])
+
+
+async def test_what_a_kind_cannot_read_is_a_failure_of_its_account_and_the_next_connection_begins_where_it_was(
+    tmp_path: Path,
+) -> None:
+    found = await listened(tmp_path, KeyError("heartbeat_interval"))
+    assert found.kind.begins == [0, 3]
+    [reason] = found.failures
+    assert reason.startswith("what the service sent cannot be read: KeyError")

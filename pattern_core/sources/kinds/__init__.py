@@ -17,6 +17,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "rss": "pattern_core.sources.kinds.rss:FeedSource",
         "webhook": "pattern_core.sources.kinds.webhook:HookSource",
         "telegram": "pattern_core.sources.kinds.telegram:TelegramChannel",
+        "discord": "pattern_core.sources.kinds.discord:DiscordChannel",
     }
 )
 

@@ -1,0 +1,372 @@
+"""Discord: the agent is a bot that people write to, in direct messages, channels and threads. Events come by a
+WebSocket that the server opens, so no public address is needed.
+
+Sources: docs.discord.com/developers, "Gateway" (version 10), "Message", "Receiving and Responding", "Rate Limits". An
+answer with a `nonce` that is sent again leads to one message, but only "in the past few minutes": later it is in doubt.
+
+The place up to which everything is stored is the session with the number of its last event, from which the service
+repeats the rest. If it ended the session, messages are read from each known channel behind the last one that is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from hashlib import blake2b
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import trio
+
+from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, PermissionDenied, Unavailable
+from pattern_core.outbox import IS_FINAL
+from pattern_core.sources.kinds.discord_api import (
+    ASKED,
+    COMMAND,
+    FINAL_S,
+    INTERACTION,
+    NO_TOKEN,
+    UNREADABLE,
+    call,
+    checked_id,
+    checked_word,
+    edited_at,
+    has_id,
+    interaction_fields,
+    json_object,
+    message_fields,
+)
+from pattern_core.sources.source import Arrivals, Outgoing, Receive, SourceAccount, SourceEvent, SourceKind, take_fields
+from pattern_core.web.policy import SourceSettings
+from pattern_core.web.websocket import TOO_BIG, WebSocket, WebSocketClosed, open_websocket
+from pattern_db.columns import Json
+from pattern_db.errors import DatabaseError
+
+INTENTS = 1 << 9 | 1 << 12 | 1 << 15  # messages of servers, direct messages, and what they say
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024  # of the gateway
+WAITING_MAX = 200  # events of a connection that wait to be stored; later ones stay at the service
+TOGETHER_MAX = 100  # of them that are stored at once
+CHANNELS_MAX = 100  # of which the last message is known
+PAGE = 100  # messages that are read at once
+POLLED_MAX = 500  # events of one poll, or a few more
+AGAIN_S, NEW_SESSION_S = 1.0, 5.0  # before the next connection
+HEARTBEAT_S_MAX = 300.0
+CALLBACK_S = 3.0  # in which the service wants to know of a pressed button
+HEARTBEAT, IDENTIFY, RESUME = 1, 2, 6
+_FINAL = {
+    4004: NO_TOKEN,
+    4011: "Discord wants this bot in shards, which Pattern does not have; invite it to fewer servers",
+    4012: "Discord ended this version of its gateway; update Pattern",
+    4013: "Discord does not know what this version asks for; update Pattern",
+    4014: "the bot may not read messages; switch on Message Content Intent at discord.com/developers, Bot",
+}
+_ENDS_SESSION = (4007, 4009, TOO_BIG)  # a message that is too long would come again and again
+_SAID = (0, 19)  # types of messages that a person writes: a message, an answer
+_DIRECT, _THREADS = 1, (10, 11, 12)  # types of channels
+
+
+class DiscordChannel(SourceKind):
+    """People talk to a bot: each direct chat, channel and thread is a conversation."""
+
+    fields: ClassVar = {
+        "token": "name of a secret below [sources.secrets] with the bot's token from discord.com/developers",
+        "base_url": "address of the API, with its version",
+    }
+    secret_fields: ClassVar = ("token",)
+    chars_max: ClassVar = 2000
+
+    def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
+        """Return the configuration with its defaults, as `SourceKind.checked`."""
+        found = take_fields(self, config, {"token": None, "base_url": "https://discord.com/api/v10"})
+        settings.check(found["base_url"])
+        return found
+
+    async def listen(self, account: SourceAccount, receive: Receive) -> float:
+        """Hand over events for as long as a connection lasts, as `SourceKind.listen`."""
+        return await _Gateway(account).run(receive)
+
+    async def poll(self, account: SourceAccount) -> Arrivals:
+        """Return what was missed in the known channels, as `SourceKind.poll`."""
+        gateway, events = _Gateway(account), list[SourceEvent]()
+        gateway.cursor["bot"] = checked_id((await call(account, "/users/@me"))["id"])
+        async with aclosing(gateway.missed()) as pages:
+            async for page in pages:
+                events += page
+                if len(events) >= POLLED_MAX:
+                    break
+        return Arrivals(events=events, cursor=gateway.cursor)
+
+    async def signal(self, account: SourceAccount, chat: str) -> None:
+        """Show that the bot is typing, as `SourceKind.signal`."""
+        await call(account, f"/channels/{checked_id(chat)}/typing", {})
+
+    async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
+        """Send a message, with two buttons if it is a question, as `SourceKind.send`. It notifies no one by name."""
+        message: dict[str, Json] = {
+            "content": said.text,
+            "nonce": blake2b(send_id.encode(), digest_size=12).hexdigest(),
+            "enforce_nonce": True,
+            "allowed_mentions": {"parse": []},
+            "flags": 1 << 2,  # no previews of links
+        }
+        if said.reply_to and not said.reply_to.startswith(INTERACTION):
+            message["message_reference"] = {"message_id": said.reply_to.split("/")[1], "fail_if_not_exists": False}
+        if said.approval is not None:
+            answers = (("Approve", 3, "y"), ("Deny", 4, "n"))
+            buttons = [
+                {"type": 2, "style": style, "label": label, "custom_id": f"{sign}:{said.approval}"}
+                for label, style, sign in answers
+            ]
+            message["components"] = [{"type": 1, "components": buttons}]
+        await call(account, f"/channels/{checked_id(chat)}/messages", message)
+
+
+class _Gateway:
+    """One connection. `cursor` is what is handed over: the session with its last event, the bot, and for each known
+    channel the last message, the room that it belongs to and its name.
+    """
+
+    def __init__(self, account: SourceAccount) -> None:
+        self.cursor: dict[str, Any] = json.loads(json.dumps({"channels": {}, **account.cursor}))
+        self._account = account
+        self._stored: Json = self.cursor.get("seq")  # the last event that is stored
+        self._is_alive = True  # the last heartbeat was acknowledged
+        self._is_connected = False  # an event came: the session was begun, or resumed
+        self._is_lost = False  # the service ended the session
+        self._failure: Exception | None = None
+
+    async def run(self, receive: Receive) -> float:
+        """Have `receive` store what comes until the connection ends; return when to connect again.
+
+        Raises:
+            PatternError: there was no connection that was of use.
+        """
+        every_s, is_resuming = None, "session" in self.cursor
+        async with await self._connected() as socket:
+            try:
+                with trio.move_on_after(self._account.settings.timeout_s):
+                    every_s = float(json_object(await socket.receive())["d"]["heartbeat_interval"]) / 1000
+                    await socket.send(json.dumps(await self._beginning()))
+            except WebSocketClosed as error:
+                self._ended(error)
+            if every_s is not None and self._failure is None:
+                await self._follow(socket, max(0.01, min(HEARTBEAT_S_MAX, every_s)), receive)
+        if self._failure is not None:
+            raise self._failure
+        if not self._is_connected and not (self._is_lost and is_resuming):
+            raise Unavailable("Discord ended the connection before it was of use")
+        if self._is_lost:
+            for name in ("session", "seq", "resume"):
+                self.cursor.pop(name, None)
+        await receive(self._arrivals([]))
+        return NEW_SESSION_S if self._is_lost else AGAIN_S
+
+    async def missed(self) -> AsyncGenerator[Sequence[SourceEvent], None]:
+        """Yield what was said in the known channels behind the last messages that are known."""
+        channels = self.cursor["channels"]
+        for chat, known in list(channels.items()):
+            answer: Any = [None] * PAGE
+            while len(answer) >= PAGE:
+                path = f"/channels/{checked_id(chat)}/messages?limit={PAGE}&after={checked_id(known['last'])}"
+                try:
+                    answer = await call(self._account, path)
+                except PatternError as error:
+                    if not error.details.get(IS_FINAL):
+                        raise
+                    channels.pop(chat, None)  # it was deleted, or the bot may not read it any more
+                    break
+                page = sorted(filter(has_id, answer), key=lambda one: int(one["id"]))
+                yield [event for one in page for event in await self._events("MESSAGE_CREATE", one)]
+                if not page:
+                    break
+                known["last"] = page[-1]["id"]
+
+    async def _connected(self) -> WebSocket:
+        """Return a connection to where the session can be resumed, else to where a new one begins."""
+        if "session" in self.cursor:
+            with suppress(Unavailable):  # that server may be gone
+                return await self._open(self.cursor["resume"])
+        found = await call(self._account, "/gateway/bot")
+        limit = found.get("session_start_limit", {})
+        if limit.get("remaining", 1) < 1:
+            after_s = limit.get("reset_after", 0) / 1000
+            raise Overloaded("the bot connected too often; Discord wants it to wait", retry_after_s=after_s)
+        return await self._open(found["url"])
+
+    async def _open(self, url: str) -> WebSocket:
+        if self._account.config["base_url"].startswith("https:") and not url.startswith("wss:"):
+            raise InvalidInput("Discord names a gateway that is not encrypted")
+        settings = self._account.settings
+        where = f"{url.rstrip('/')}/?v=10&encoding=json"
+        try:
+            return await open_websocket(settings, where, timeout_s=settings.timeout_s, bytes_max=MESSAGE_BYTES_MAX)
+        except NotFound as error:
+            raise Unavailable(error.message) from None
+
+    async def _beginning(self) -> Mapping[str, Json]:
+        token = await self._account.secret("token")
+        if "session" in self.cursor:
+            about = {"token": token, "session_id": self.cursor["session"], "seq": self.cursor.get("seq", 0)}
+            return {"op": RESUME, "d": about}
+        names = {"os": "linux", "browser": "pattern", "device": "pattern"}
+        return {"op": IDENTIFY, "d": {"token": token, "intents": INTENTS, "properties": names}}
+
+    async def _follow(self, socket: WebSocket, every_s: float, receive: Receive) -> None:
+        """Read, store and send heartbeats, each in its task, until the connection ends."""
+        send, events = trio.open_memory_channel[Mapping[str, Any]](WAITING_MAX)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read, socket, send)
+            nursery.start_soon(self._beat, socket, every_s)
+            try:
+                await self._store(events, receive)
+            except (PatternError, DatabaseError, *UNREADABLE) as error:
+                self._failure = error  # `run` raises it, outside of the nursery's group
+            nursery.cancel_scope.cancel()
+
+    async def _read(self, socket: WebSocket, events: trio.MemorySendChannel[Mapping[str, Any]]) -> None:
+        async with events:
+            try:
+                while True:
+                    payload = json_object(await socket.receive())
+                    match payload.get("op"):
+                        case 0:
+                            self._is_connected = True
+                            await events.send(payload)
+                        case 1:  # it wants a heartbeat now
+                            await self._send_heartbeat(socket)
+                        case 7:  # it wants a new connection
+                            return
+                        case 9:
+                            self._is_lost = payload.get("d") is not True
+                            return
+                        case 11:
+                            self._is_alive = True
+            except WebSocketClosed as error:
+                self._ended(error)
+
+    def _ended(self, error: WebSocketClosed) -> None:
+        if error.code in _FINAL:
+            self._failure = PermissionDenied(_FINAL[error.code], retry_after_s=FINAL_S)
+        elif error.code in _ENDS_SESSION:
+            self._is_lost = True
+        elif not self._is_connected:
+            self._failure = Unavailable(f"Discord: {error}")
+
+    async def _beat(self, socket: WebSocket, every_s: float) -> None:
+        """Send heartbeats; end a connection that did not acknowledge the last one."""
+        await trio.sleep(every_s / 2)
+        with suppress(WebSocketClosed):
+            while self._is_alive:
+                self._is_alive = False
+                with trio.move_on_after(every_s):
+                    await self._send_heartbeat(socket)
+                    await trio.sleep_forever()
+        await socket.abort()
+
+    async def _send_heartbeat(self, socket: WebSocket) -> None:
+        await socket.send(json.dumps({"op": HEARTBEAT, "d": self._stored}))
+
+    async def _store(self, waiting: trio.MemoryReceiveChannel[Mapping[str, Any]], receive: Receive) -> None:
+        """Store events, those that wait together at once; then the service may know that a button was pressed."""
+        is_first = True
+        async for first in waiting:
+            batch = [first]
+            with suppress(trio.WouldBlock, trio.EndOfChannel):
+                while len(batch) < TOGETHER_MAX:
+                    batch.append(waiting.receive_nowait())
+            events, used = list[SourceEvent](), list[Mapping[str, Any]]()
+            for payload in batch:
+                if payload.get("t") == "READY":
+                    await self._ready(payload["d"], receive)
+                found = await self._events(payload.get("t"), payload.get("d"))
+                events += found
+                used += [payload["d"] for event in found if event.native.startswith(INTERACTION)]
+                if isinstance(payload.get("s"), int):
+                    self.cursor["seq"] = payload["s"]
+            if events or is_first:
+                await receive(self._arrivals(events))
+            is_first, self._stored = False, self.cursor.get("seq")
+            with trio.move_on_after(CALLBACK_S):
+                for one in used:
+                    await self._acknowledge(one)
+
+    def _arrivals(self, events: Sequence[SourceEvent]) -> Arrivals:
+        return Arrivals(events=events, cursor=json.loads(json.dumps(self.cursor)))
+
+    async def _ready(self, ready: Mapping[str, Any], receive: Receive) -> None:
+        """Begin a session. It is part of the cursor once all that was missed before it is stored."""
+        self.cursor["bot"] = checked_id(ready["user"]["id"])
+        async with aclosing(self.missed()) as pages:
+            async for page in pages:
+                await receive(self._arrivals(page))
+        self.cursor |= {
+            "session": checked_word(ready["session_id"]),
+            "resume": checked_word(ready["resume_gateway_url"]),
+        }
+        with suppress(PatternError, *UNREADABLE):  # without the command, people can still write
+            await call(self._account, f"/applications/{checked_id(ready['application']['id'])}/commands", COMMAND)
+
+    async def _events(self, name: object, data: Any) -> Sequence[SourceEvent]:
+        """Return the event of what the service sent; none if it cannot be read, or is not for the bot."""
+        with suppress(*UNREADABLE):
+            match name:
+                case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
+                    return await self._message(data, is_edit=name == "MESSAGE_UPDATE")
+                case "INTERACTION_CREATE":
+                    if (fields := interaction_fields(data)) is not None:
+                        place = await self._place(checked_id(data["channel_id"]), checked_id(data["id"]))
+                        return [] if place is None else [SourceEvent(**fields, **place)]
+        return []
+
+    async def _message(self, data: Mapping[str, Any], *, is_edit: bool) -> Sequence[SourceEvent]:
+        """Return the event of a message that was meant for the bot."""
+        bot, chat, number = self.cursor["bot"], checked_id(data["channel_id"]), checked_id(data["id"])
+        known = self.cursor["channels"].get(chat)
+        if known is not None:
+            known["last"] = max(known["last"], number, key=int)
+        if data["author"]["id"] == bot or data.get("type", 0) not in _SAID or (is_edit and not edited_at(data)):
+            return []
+        answered = ((data.get("referenced_message") or {}).get("author") or {}).get("id")
+        is_addressed = bot in (answered, *(one["id"] for one in data.get("mentions", ())))
+        # What is not for the bot is not even stored: a room may have thousands of messages.
+        if not is_addressed and (data.get("guild_id") if known is None else known["room"]):
+            return []
+        place = await self._place(chat, number)
+        if place is None or (place["room"] and not is_addressed):
+            return []
+        return [SourceEvent(**message_fields(data, bot, is_edit=is_edit), **place)]
+
+    async def _place(self, chat: str, last: str) -> Mapping[str, Any] | None:
+        """Return the fields of an event that say where it was; None if the bot cannot read that channel. A thread is in
+        the room of its channel.
+        """
+        channels: dict[str, Any] = self.cursor["channels"]
+        if (known := channels.pop(chat, None)) is None:
+            try:
+                found = await call(self._account, f"/channels/{chat}")
+            except PatternError as error:
+                if not error.details.get(IS_FINAL):
+                    raise
+                return None
+            if found["type"] != _DIRECT and not found.get("guild_id"):
+                return None
+            above = found["parent_id"] if found["type"] in _THREADS else chat
+            room = "" if found["type"] == _DIRECT else checked_id(above)
+            name = f"#{found.get('name')}"[:100].encode("utf-8", "replace").decode() if room else ""
+            known = {"last": last, "room": room, "name": name}
+        channels[chat] = known
+        while len(channels) > CHANNELS_MAX:
+            del channels[next(iter(channels))]
+        return {"chat": chat, "room": known["room"], "chat_name": known["name"]}
+
+    async def _acknowledge(self, used: Mapping[str, Any]) -> None:
+        """Have a button or a command stop waiting. It does not matter if that fails, such as for one that is old."""
+        answer: dict[str, Json] = {"type": 6}
+        if used["type"] == ASKED:
+            words = f"I pass this on: {used['data']['options'][0]['value']}"[:1_900]
+            # Only who asked sees it: perhaps no one there may talk to the agent.
+            answer = {"type": 4, "data": {"content": words, "flags": 1 << 6, "allowed_mentions": {"parse": []}}}
+        with suppress(PatternError, *UNREADABLE):
+            path = f"/interactions/{checked_id(used['id'])}/{quote(used['token'], safe='')}/callback"
+            await call(self._account, path, answer)
