@@ -356,7 +356,7 @@ class Channels:
                 raise Unavailable("perhaps it was sent, perhaps not; send it again or discard it", **{IS_FINAL: True})
             await database.write(outbox.set_unclear, row.id, row.unclear + 1)
         try:
-            await kind.send(account, native, Outgoing(**json.loads(row.payload)), row.id)
+            await account.send(kind, native, Outgoing(**json.loads(row.payload)), row.id)
         except PatternError as error:
             if not error.details.get(IS_UNCLEAR) and not kind.is_idempotent:
                 await database.write(outbox.set_unclear, row.id, row.unclear)

@@ -146,6 +146,15 @@ class SourceAccount:
         with _readable():
             return await kind.listen(self, receive)
 
+    async def send(self, kind: SourceKind, chat: str, said: Outgoing, send_id: str) -> None:
+        """Say something in a chat, as `SourceKind.send`; if the answer cannot be read, perhaps it was accepted.
+
+        Raises:
+            PatternError: as `SourceKind.send`.
+        """
+        with _readable(**{IS_UNCLEAR: True}):
+            await kind.send(self, chat, said, send_id)
+
 
 Receive: TypeAlias = Callable[[Arrivals], Awaitable[None]]
 """Stores what arrived with its cursor. Raises a `PatternError` if that cannot be stored."""
@@ -220,11 +229,13 @@ class SourceKind(ABC):
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
+def _readable(**details: object) -> Iterator[None]:
+    """Raise an error with these details for what a service sent otherwise than agreed."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise InvalidInput(f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]) from error
+        said = f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]
+        raise InvalidInput(said, **details) from error
 
 
 def take_fields(kind: SourceKind, config: Mapping[str, Json], defaults: Mapping[str, Json]) -> dict[str, Json]:
