@@ -139,6 +139,8 @@ class SourceSection(WebPolicy):
 
     secrets: dict[str, SecretSource] = field(default_factory=dict)
     roots: tuple[Path, ...] = ()  # directories with files that sources may watch; none: no files
+    # addresses of services of your own that may be sent tokens, such as http://127.0.0.1:8081 for a Bot API server
+    services: tuple[str, ...] = ()
     timeout_s: Annotated[float, Field(gt=0, le=300)] = 30.0  # for one request
 
 

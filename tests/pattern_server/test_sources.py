@@ -37,7 +37,9 @@ FEED = b"<rss><channel><item><guid>1</guid><title>One</title></item></channel></
 async def asking(folder: Path, *ports: int, starts: bool = True) -> AsyncIterator[Place]:
     """A server that may reach these ports of loopback, with a constellation; it asks its sources if it `starts`."""
     secrets = {"bot": {"value": Secret(TOKEN)}, "hook": {"value": Secret("a secret")}}
-    reach: Any = {"ports": ports or (80,), "allow_private": True, "timeout_s": 1.0, "secrets": secrets}
+    services = [f"http://127.0.0.1:{port}" for port in ports]
+    reach: Any = {"ports": ports or (80,), "allow_private": True, "timeout_s": 1.0, "services": services}
+    reach["secrets"] = secrets
     config = config_for(folder, sources=reach, supervisor={"idle_park_s": 0.8})
     provider = ScriptedProvider(otherwise=says("Hello."))
     async with serving(config, {"scripted": provider}) as place:

@@ -243,7 +243,8 @@ async def playing(folder: Path) -> AsyncIterator[Player]:
             patch.setattr(constant, 0.0)
         (folder / "key").write_text("a secret", encoding="utf-8")
         webhooks = {"secrets": {"pager": {"file": str(folder / "key")}}}
-        settings = {**SETTINGS, "mcp": _mcp_servers(folder), "webhooks": webhooks, "sources": webhooks}
+        sources = {**webhooks, "services": ["http://10.0.0.1"]}
+        settings = {**SETTINGS, "mcp": _mcp_servers(folder), "webhooks": webhooks, "sources": sources}
         async with serving(config_for(folder, **settings), {"scripted": provider}) as place:
             configure_logs("error", "json")  # the MCP server that does not start is no news
             about = {"pid": os.getpid(), "url": place.url, "started_at": "", "token": place.parts.local_token}

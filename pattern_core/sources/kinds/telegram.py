@@ -26,6 +26,7 @@ from pattern_core.web.download import Download
 from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json
 
+TELEGRAM = "https://api.telegram.org"
 POLL_S = 50  # how long the service waits for an update
 UPDATES_MAX = 50  # of one poll
 ALLOWED = ("message", "edited_message", "callback_query")
@@ -45,7 +46,9 @@ class TelegramChannel(SourceKind):
 
     def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
         """Return the configuration with its defaults, as `SourceKind.checked`."""
-        found = take_fields(self, config, {"token": None, "base_url": "https://api.telegram.org"})
+        found = take_fields(self, config, {"token": None, "base_url": TELEGRAM})
+        if found["base_url"] not in (TELEGRAM, *settings.services):  # it is sent the token
+            raise PermissionDenied(f"{found['base_url']} may not be sent a token; add it to `services` below [sources]")
         settings.check(found["base_url"])
         return found
 

@@ -27,7 +27,8 @@ def settings(server: WireServer | None = None, **fields: Any) -> SourceSettings:
     """Settings by which a server on loopback may be reached."""
     secrets = {"bot": SecretSource(value=Secret(TOKEN)), "hook": SecretSource(value=Secret("a secret"))}
     port = 80 if server is None else server.port
-    return SourceSettings(**{"ports": (port,), "allow_private": True, "secrets": secrets, "timeout_s": 2.0, **fields})
+    reach = {"ports": (port,), "allow_private": True, "services": (f"http://127.0.0.1:{port}",), "timeout_s": 2.0}
+    return SourceSettings(**{**reach, "secrets": secrets, **fields})
 
 
 @dataclass

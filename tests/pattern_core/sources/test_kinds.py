@@ -187,6 +187,13 @@ async def test_a_feed_on_a_private_address_is_refused() -> None:
         account("rss", {"url": "https://example.org/", "every_s": 1}, settings())
 
 
+def test_a_token_is_sent_only_where_the_operator_says() -> None:
+    for url in ("https://thief.example.org", "https://api.telegram.org.example.org", "http://api.telegram.org"):
+        with pytest.raises(PermissionDenied, match="may not be sent a token"):
+            account("telegram", {"token": "bot", "base_url": url}, settings())
+    account("telegram", {"token": "bot"}, settings(ports=(80, 443)))
+
+
 async def test_what_a_service_sends_beside_its_protocol_is_an_error_of_it_alone() -> None:
     for answer in (document({"ok": True, "result": [{"no": "id"}]}), document([]), Play(chunks=(b"<html>",))):
         async with WireServer(otherwise=answer) as server:

@@ -60,7 +60,7 @@ async def asks(world: Running, variant: str) -> None:
 async def live(path: Path, url: str, variant: str, chats: int) -> None:
     """Serve until killed."""
     port = int(url.rpartition(":")[2])
-    reach: SourceSettings = replace(settings(), ports=(port,))
+    reach: SourceSettings = replace(settings(), ports=(port,), services=(url,))
     is_new = not await trio.Path(path).exists()
     options: dict[str, Any] = {"path": path, "sources": reach, "clock": SystemClock(), "otherwise": repeats}
     async with running(**options) as world:
