@@ -23,8 +23,8 @@ class BlueskyServer(WireServer):
 
     `blocked` are DIDs of people who do not see the account, `closed` the first posts of threads that it may not answer,
     `gone` deleted posts. Faults, each a number of times: `drops` accepts a record and closes the connection; `too_many`
-    answers a record with 429; `silent` never answers a poll; `broken` answers a thread with 500. `reorders` shows
-    notifications in another order. `expire` ends the tokens.
+    answers a record with 429; `silent` never answers a poll; `broken` answers a thread with `broken_status`.
+    `reorders` shows notifications in another order. `expire` ends the tokens.
     """
 
     def __init__(self) -> None:
@@ -37,6 +37,7 @@ class BlueskyServer(WireServer):
         self.closed: set[str] = set()
         self.gone: set[str] = set()
         self.drops = self.too_many = self.silent = self.broken = 0
+        self.broken_status = 500
         self.reorders = False
         self.sign_ins = self.refreshes = 0
         self._token = 0
@@ -121,7 +122,7 @@ class BlueskyServer(WireServer):
             case "listNotifications":
                 return self._listed(query)
             case "getPostThread":
-                return self._thread(query)
+                return self._thread(request, query)
             case "getPosts":
                 found = [self._view(uri) for uri in query["uris"] if self._sees(uri)]
                 return document({"posts": found})
@@ -159,11 +160,12 @@ class BlueskyServer(WireServer):
         root = post["record"].get("reply", {}).get("root", {}).get("uri", uri)
         return {**post, "viewer": {"replyDisabled": root in self.closed}}
 
-    def _thread(self, query: Mapping[str, list[str]]) -> Play:
+    def _thread(self, request: WireRequest, query: Mapping[str, list[str]]) -> Play:
         uri = query["uri"][0]
         if self.broken:
             self.broken -= 1
-            return _error(500, "InternalServerError", "Internal Server Error")
+            given = request.headers["authorization"]
+            return _error(self.broken_status, "InternalServerError", f"failed, as was asked for with {given}")
         if uri not in self.posts or uri in self.gone:
             return _error(400, "NotFound", f"Post not found: {uri}")
         return document({"thread": self._node(uri, int(query["depth"][0]), int(query["parentHeight"][0]))})

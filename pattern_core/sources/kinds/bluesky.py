@@ -370,7 +370,7 @@ async def _ask(account: SourceAccount, path: str, token: str, body: Mapping[str,
     """Return the answer of a method. No error shows the token.
 
     Raises:
-        Overloaded: too many requests; `details["retry_after_s"]` says when to go on.
+        Overloaded: too many requests; `details["retry_after_s"]` says when to continue.
         PermissionDenied: not allowed; `details` say if the token has ended.
         NotFound: what was asked for is not there.
         InvalidInput: the service will never accept this, or its answer is too long.

@@ -433,6 +433,17 @@ async def test_tokens_that_end_are_replaced_and_no_error_shows_one() -> None:
         assert "a-wrong-password" not in caught.value.message
 
 
+async def test_what_cannot_be_asked_for_now_is_asked_for_again_and_what_came_before_is_kept() -> None:
+    async with asking() as (server, one):
+        server.says("one")
+        server.says("two")
+        server.broken, server.broken_status = 1, 503
+        with pytest.raises(Unavailable) as caught:
+            await one.poll()
+        assert "with Bearer" in caught.value.message and "access" not in caught.value.message
+        assert await one.texts() == ["one", "two"]
+
+
 async def test_an_answer_that_cannot_be_read_is_no_defect_of_ours() -> None:
     async with asking() as (server, one):
         post = server.says("@bot.example hi")
