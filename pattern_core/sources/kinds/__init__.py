@@ -19,6 +19,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "telegram": "pattern_core.sources.kinds.telegram:TelegramChannel",
         "discord": "pattern_core.sources.kinds.discord:DiscordChannel",
         "bluesky": "pattern_core.sources.kinds.bluesky:BlueskyChannel",
+        "http": "pattern_core.sources.kinds.http:PageSource",
     }
 )
 
