@@ -208,8 +208,9 @@ class BlueskyChannel(SourceKind):
                     return thread
             except NotFound:
                 continue  # perhaps only the parent is gone
-            except (InvalidInput, Unavailable, *UNREADABLE) as error:
-                if isinstance(error, Unavailable) and error.details.get("status") != 500:
+            except (InvalidInput, PermissionDenied, Unavailable, *UNREADABLE) as error:
+                details = error.details if isinstance(error, PermissionDenied | Unavailable) else {IS_FINAL: True}
+                if not details.get(IS_FINAL) and details.get("status") != 500:
                     raise
                 is_unreadable = True  # also later: too long, or a fault of the service with this thread alone
         # Who else is in a thread that cannot be read is not known.
