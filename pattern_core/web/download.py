@@ -109,8 +109,10 @@ class Downloader:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         redirects_max: int = REDIRECTS_MAX,
+        method: str | None = None,
     ) -> Download:
-        """Return the page at `url`, whatever its status; a `body` is posted. `headers` go wherever it is redirected to.
+        """Return the page at `url`, whatever its status; a `body` is posted, unless the `method` is another one.
+        `headers` go wherever it is redirected to.
 
         Raises:
             InvalidInput: `url` is not an address of a page, or the answer cannot be read.
@@ -118,12 +120,13 @@ class Downloader:
             NotFound: the host does not exist.
             Unavailable: there was no answer in time.
         """
+        method = method or ("GET" if body is None else "POST")
         with trio.move_on_after(self._timeout_s):
             tls = await self._context()
             where, is_moved = url, True
             for _ in range(redirects_max + 1):
                 target = self._policy.check(where)
-                answer = await self._visit(target, headers or {}, body, tls)
+                answer = await self._visit(target, method, headers or {}, body, tls)
                 location = answer.headers.get("location")
                 if answer.status not in _REDIRECTS or location is None:
                     return replace(answer, is_moved=is_moved and where != url)
@@ -159,7 +162,7 @@ class Downloader:
         return await trio.to_thread.run_sync(_trusting)
 
     async def _visit(
-        self, target: WebTarget, headers: Mapping[str, str], body: bytes | None, tls: ssl.SSLContext
+        self, target: WebTarget, method: str, headers: Mapping[str, str], body: bytes | None, tls: ssl.SSLContext
     ) -> Download:
         """Ask one host, at the first of its addresses that accepts the connection."""
         import httpx2
@@ -167,7 +170,7 @@ class Downloader:
         why = ""
         for address in (await self._addresses(target))[:ADDRESSES_MAX]:
             try:
-                return await _ask(target, address, headers, body, tls)
+                return await _ask(target, address, method, headers, body, tls)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 why = _reason(error)
             except httpx2.HTTPError as error:
@@ -195,12 +198,12 @@ class Downloader:
 
 
 async def _ask(
-    target: WebTarget, address: str, headers: Mapping[str, str], body: bytes | None, tls: ssl.SSLContext
+    target: WebTarget, address: str, method: str, headers: Mapping[str, str], body: bytes | None, tls: ssl.SSLContext
 ) -> Download:
     import httpx2
 
     request = httpx2.Request(
-        "GET" if body is None else "POST",
+        method,
         target.url.copy_with(host=address),  # a second look-up of the host could give another one
         headers={
             "Host": target.url.netloc.decode("ascii"),

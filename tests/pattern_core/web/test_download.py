@@ -214,3 +214,12 @@ async def test_the_certificate_must_be_for_the_name_though_an_address_is_connect
             await trusting.get(f"https://other.example:{port}/")
         with pytest.raises(Unavailable, match="self-signed certificate"):
             await Downloader(policy, resolve=Names()).get(f"https://example.org:{port}/")
+
+
+async def test_a_body_is_posted_unless_another_method_is_wanted() -> None:
+    async with WireServer([page(b"ok")] * 3) as server:
+        url = f"http://example.org:{server.port}/"
+        await downloader(server).get(url, body=b"{}")
+        await downloader(server).get(url, body=b"{}", method="PUT")
+        await downloader(server).get(url)
+        assert [one.method for one in server.requests] == ["POST", "PUT", "GET"]
