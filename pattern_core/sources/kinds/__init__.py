@@ -20,6 +20,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "discord": "pattern_core.sources.kinds.discord:DiscordChannel",
         "bluesky": "pattern_core.sources.kinds.bluesky:BlueskyChannel",
         "http": "pattern_core.sources.kinds.http:PageSource",
+        "matrix": "pattern_core.sources.kinds.matrix:MatrixChannel",
     }
 )
 
