@@ -157,14 +157,14 @@ async def test_the_channel_speaks_with_a_real_homeserver(tmp_path: Path) -> None
         question = mine[0]["event_id"]
         about: dict[str, Any] = {"m.relates_to": {"rel_type": "m.annotation", "event_id": question, "key": "✅"}}
         await anna.says(private, "", "m.reaction", **about)
-        await anna.says(private, "no", **{"m.relates_to": {"m.in_reply_to": {"event_id": question}}})
+        no: dict[str, Any] = {"m.relates_to": {"m.in_reply_to": {"event_id": question}}}
+        await anna.says(private, "no", **no)
         root = await anna.says(room, "@pattern:home.example look")
         thread: dict[str, Any] = {"m.relates_to": {"rel_type": "m.thread", "event_id": root}}
         inside = await anna.says(room, "in a thread", **thread)
         new = {"msgtype": "m.text", "body": "in its thread"}
-        await anna.says(
-            room, "* x", **{"m.new_content": new, "m.relates_to": {"rel_type": "m.replace", "event_id": inside}}
-        )
+        edit: dict[str, Any] = {"m.new_content": new, "m.relates_to": {"rel_type": "m.replace", "event_id": inside}}
+        await anna.says(room, "* x", **edit)
         found = await agent.polls(5)  # rooms in any order
         assert [event.decides for event in found if not event.room] == [("appr_1", True), ("appr_1", False)]
         named, threaded, edited = (event for event in found if event.room)
