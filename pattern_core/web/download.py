@@ -168,7 +168,7 @@ class Downloader:
         import httpx2
 
         why = ""
-        for address in (await self._addresses(target))[:ADDRESSES_MAX]:
+        for address in (await self.addresses(target))[:ADDRESSES_MAX]:
             try:
                 return await _ask(target, address, method, headers, body, tls)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
@@ -180,7 +180,13 @@ class Downloader:
         words = f"{target.host} accepts no connection ({why}); try again later"
         raise Unavailable(words, retry_after_s=60, was_sent=False)
 
-    async def _addresses(self, target: WebTarget) -> Sequence[str]:
+    async def addresses(self, target: WebTarget) -> Sequence[str]:
+        """Return the addresses of a host, in the order to be tried; each may be connected to.
+
+        Raises:
+            NotFound: the host does not exist.
+            PermissionDenied: one of them may not be visited.
+        """
         try:
             addresses = await self._resolve(target.host, target.port)
         except (OSError, UnicodeError) as error:
