@@ -82,10 +82,10 @@ def read_feed(page: Download) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     for entry in found:
         named = entry["native"] or entry["link"] or f"{entry['title']}\n{entry['text']}"
-        text = _words(entry["text"][: TEXT_CHARS_MAX * 5])[:TEXT_CHARS_MAX]
+        text = words(entry["text"][: TEXT_CHARS_MAX * 5])[:TEXT_CHARS_MAX]
         native = named if len(named) < 300 else blake2b(named.encode(), digest_size=16).hexdigest()
         if native:
-            entries.append({**entry, "native": native, "text": text, "title": _words(entry["title"][:2000])})
+            entries.append({**entry, "native": native, "text": text, "title": words(entry["title"][:2000])})
         if len(entries) >= ENTRIES_MAX:
             break
     return entries
@@ -188,7 +188,7 @@ class _Reader(HTMLParser):
             self.words.append(data)
 
 
-def _words(text: str) -> str:
+def words(text: str) -> str:
     """Return the words of a text that may be HTML."""
     if "<" not in text and "&" not in text:
         return text.strip()
