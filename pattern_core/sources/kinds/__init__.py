@@ -21,6 +21,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "bluesky": "pattern_core.sources.kinds.bluesky:BlueskyChannel",
         "http": "pattern_core.sources.kinds.http:PageSource",
         "matrix": "pattern_core.sources.kinds.matrix:MatrixChannel",
+        "email": "pattern_core.sources.kinds.mail:MailChannel",
     }
 )
 
