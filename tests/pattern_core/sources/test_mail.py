@@ -142,8 +142,8 @@ BELIEVED = [
     ("dmarc=fail; dkim=pass header.d=example.org;", False),
     ("dkim=pass header.d=evil.example;", False),
     ("dkim=fail header.d=example.org; spf=pass smtp.mailfrom=eve@evil.example;", False),
-    ('spf=pass smtp.mailfrom="x; dmarc=pass header.from=example.org"@evil.example;', False),
-    (r"spf=pass (a \) dmarc=pass header.from=example.org) smtp.mailfrom=evil.example;", False),
+    ('spf=pass smtp.mailfrom="x; dmarc=pass header.from=example.org y"@evil.example;', False),
+    (r"spf=pass (a \) dmarc=pass header.from=example.org b) smtp.mailfrom=evil.example;", False),
     ("spf=pass (dmarc=pass) smtp.mailfrom=x=dmarc=pass@evil.example;", False),
     ("none", False),
 ]
@@ -219,19 +219,22 @@ async def test_an_approval_by_mail_and_only_of_a_partner_who_is_believed() -> No
 
 
 async def test_nothing_old_comes_when_the_inbox_has_other_numbers_and_nothing_new_is_lost() -> None:
-    async with MailServer() as server, writing(server=server) as one:
-        await one.lets_in(PersonStatus.ALLOWED, ANNA)
-        for text in ("one", "two"):
-            server.arrives(text)
-        await one.sent(2)
-        server.renumbers()
-        server.arrives("three")
-        await one.sent(3)
-        server.repeats = 2
-        server.arrives("four")
-        await one.sent(4)
-        await one.idle()
-        assert len(await one.turns()) == 4
+    async with MailServer() as server:
+        for _ in range(3):
+            server.arrives("old")
+        async with writing(server=server) as one:
+            await one.lets_in(PersonStatus.ALLOWED, ANNA)
+            for text in ("one", "two"):
+                server.arrives(text)
+            await one.sent(2)
+            server.renumbers()
+            server.arrives("three")
+            await one.sent(3)
+            server.repeats = 2
+            server.arrives("four")
+            await one.sent(4)
+            await one.idle()
+            assert len(await one.turns()) == 4
 
 
 async def test_more_than_a_poll_holds_comes_in_its_order() -> None:
@@ -248,6 +251,7 @@ async def test_more_than_a_poll_holds_comes_in_its_order() -> None:
             assert arrived.wait_s == wait_s
             events, cursor = [*events, *arrived.events], arrived.cursor
         assert [event.text for event in events] == [str(number) for number in range(50)]
+        assert (await polls(server, cursor)).events == []
 
 
 async def test_mails_that_cannot_be_read_stop_no_other() -> None:
