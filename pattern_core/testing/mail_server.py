@@ -25,7 +25,7 @@ _BEGAN_S = 1_780_000_000  # when the first mail came; each comes a minute after 
 class MailServer:
     """A mail server. `arrives` puts a mail into the inbox; `sent` is what the agent sent, in order.
 
-    Faults, each a number of times or for good: `drops` accepts a mail and closes the connection; `refuses` answers a
+    Faults, each a number of times or permanently: `drops` accepts a mail and closes the connection; `refuses` answers a
     mail with that code (a negative one: later); `silent` answers nothing; `repeats` shows mails again that were read.
     `renumbers` gives every mail another UID.
     """
@@ -90,7 +90,7 @@ class MailServer:
         self._inbox.append(mail)
 
     def renumbers(self) -> None:
-        """Give every mail another UID, as a server does whose inbox was restored."""
+        """Give every mail another UID, as a server does after its inbox was restored."""
         self.validity += 1
         self.first += 5_000
 
@@ -158,7 +158,7 @@ class MailServer:
                 case b"DATA" if self.refuses < 0:  # after the mail came to its people
                     await lines.send(f"{-self.refuses} not now")
                 case b"DATA":
-                    await lines.send("354 go on")
+                    await lines.send("354 continue")
                     mail = message_from_bytes(await lines.until_dot(), policy=policy.default)
                     assert isinstance(mail, EmailMessage)
                     self.sent.append(mail)

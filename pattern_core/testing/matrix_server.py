@@ -22,7 +22,7 @@ BODY_BYTES_MAX = 65_536  # of an event
 
 
 @dataclass
-class Room:
+class HomeRoom:
     """A room: who is in it (`join`, `invite`), and its name."""
 
     id: str
@@ -33,14 +33,14 @@ class Room:
 class MatrixServer(WireServer):
     """A homeserver. `room`, `invites` and `says` are what people do; `sent` is what the agent sent, each once.
 
-    Faults, each a number of times or for good: `drops` accepts a message and closes the connection; `too_many` answers
-    429; `silent` never answers a poll; `repeats` sends events again; `page` is how long a timeline may be.
+    Faults, each a number of times or permanently: `drops` accepts a message and closes the connection; `too_many`
+    answers 429; `silent` never answers a poll; `repeats` sends events again; `page` is how long a timeline may be.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.answers: dict[str, Play] = {}  # by the end of a path: what is answered there instead
-        self.rooms: dict[str, Room] = {}
+        self.rooms: dict[str, HomeRoom] = {}
         self.direct: dict[str, list[str]] = {}
         self.sent: list[dict[str, Any]] = []
         self.typing = self.sends = 0  # requests; repeated ones, too
@@ -53,7 +53,7 @@ class MatrixServer(WireServer):
 
     def room(self, *members: str, name: str = "", room: str = "") -> str:
         """Create a room with these people and the agent; return its id."""
-        made = Room(room or f"!room{len(self.rooms)}:home.example", name=name)
+        made = HomeRoom(room or f"!room{len(self.rooms)}:home.example", name=name)
         self.rooms[made.id] = made
         if name:
             self.put(made.id, "m.room.name", {"name": name}, ANNA, state_key="")
@@ -69,7 +69,7 @@ class MatrixServer(WireServer):
 
     def invites(self, by: str = ANNA) -> str:
         """Have a person create a room and invite the agent; return the room's id."""
-        made = Room(f"!room{len(self.rooms)}:home.example")
+        made = HomeRoom(f"!room{len(self.rooms)}:home.example")
         self.rooms[made.id] = made
         self.enters(made.id, by)
         self.enters(made.id, ME, "invite", by)
@@ -145,7 +145,7 @@ class MatrixServer(WireServer):
         following = {"next_batch": f"s{len(self._events)}", "rooms": rooms}
         return document({**following, "account_data": {"events": [direct] if self.direct and not since else []}})
 
-    def _joined(self, room: Room, new: list[dict[str, Any]], since: int) -> dict[str, Any]:
+    def _joined(self, room: HomeRoom, new: list[dict[str, Any]], since: int) -> dict[str, Any]:
         """Return what a poll shows of a room: all of it to an agent that has just entered."""
         everything = [one for one in self._events if one["room_id"] == room.id]
         members = [one for one in everything if one["type"] == "m.room.member"]

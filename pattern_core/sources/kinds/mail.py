@@ -54,13 +54,15 @@ DAY_S = 86_400
 IMPLICIT_TLS = (993, 465)
 UNVERIFIED = "unverified"  # the room of those who did not prove their address
 WORDS = {"yes": True, "no": False}
-_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,190}")
+_ATOM, _LABEL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,64}", r"[A-Za-z0-9-]{1,63}"
+_ADDRESS = re.compile(rf"(?=.{{3,254}}\Z){_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*")
 _ID = re.compile(r"<[!-;=?-~]{1,250}>")
 _ASKED = re.compile(r"<say_\d+\.(\w{1,60})\.ask@")
 _QUOTES = re.compile(r"(?m)(?:^[^\n>]+\n)?^[^\n>]+:[ \t]*\n+(?=>)|^>.*\n?|^-- \n[\s\S]*|^-+ ?Original Message[\s\S]*")
 _DATE = re.compile(rb'INTERNALDATE "([^"]+)"')
 _SIZE = re.compile(rb"RFC822\.SIZE (\d{1,12})")
 _MALFORMED = (LookupError, TypeError, AttributeError, ValueError, MessageError, RecursionError, AssertionError)
+_BULK = ("bulk", "list", "junk", "auto_reply")
 _Found = TypeVar("_Found")
 
 
@@ -83,7 +85,9 @@ class MailChannel(SourceKind):
         wanted = dict.fromkeys(("address", "user", "password", "imap", "smtp"))
         found = take_fields(self, config, {**wanted, "authserv_id": ""})
         if not _ADDRESS.fullmatch(found["address"]):
-            raise InvalidInput(f"{found['address']!r} is no address of mail; one looks like agent@example.org")
+            raise InvalidInput(f"{found['address']!r} is not an address of mail; one looks like agent@example.org")
+        if not (found["user"].isascii() and found["user"].isprintable()):
+            raise InvalidInput("`user` holds characters that mail servers cannot be sent")
         for name in ("imap", "smtp"):
             if not found[name].rpartition(":")[2].isdecimal():
                 raise InvalidInput(f"`{name}` is a host and a port: {self.fields[name]}")
@@ -138,16 +142,12 @@ class _Line:
     user: str
     password: str = field(repr=False)
     is_unclear: bool = False  # a mail is on its way
-    is_over: bool = False  # no one waits for it any more
     sock: socket.socket | None = None
     tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
 
     def connect(self) -> socket.socket:
         """Return a socket, encrypted if the port asks for it from the beginning."""
         self.sock = socket.create_connection((self.address, self.port), STEP_S)
-        if self.is_over:
-            self.sock.close()
-            raise OSError("no one waits for an answer any more")
         if self.port in IMPLICIT_TLS:
             self.sock = self.tls.wrap_socket(self.sock, server_hostname=self.host)
         return self.sock
@@ -159,7 +159,6 @@ class _Line:
 
     def close(self) -> None:
         """End what a thread waits for."""
-        self.is_over = True
         if self.sock is not None:
             with suppress(OSError):
                 self.sock.shutdown(socket.SHUT_RDWR)
@@ -214,7 +213,7 @@ async def _reach(account: SourceAccount, name: str, work: Callable[[_Line], _Fou
     Raises:
         PermissionDenied: the server does not know the password, or the operator's rules forbid the server.
         Unavailable: the server does not answer, or breaks off.
-        InvalidInput: the server refuses a mail for good.
+        InvalidInput: the server will never accept a mail.
     """
     target = account.settings.check(f"https://{account.config[name]}/")
     password = await account.secret("password")
@@ -231,7 +230,9 @@ async def _reach(account: SourceAccount, name: str, work: Callable[[_Line], _Fou
             raise PermissionDenied("the mail server does not accept the password") from None
         except smtplib.SMTPResponseException as error:
             _check_code(line, error.smtp_code, error.smtp_error)
-            raise
+            raise Unavailable(
+                f"{target.host} answers as no mail server does", **{IS_UNCLEAR: line.is_unclear}
+            ) from None
         except (OSError, imaplib.IMAP4.error, smtplib.SMTPException) as error:
             said = plain(str(error)).replace(password, "…")[:200]
             if isinstance(error, imaplib.IMAP4.error) and not isinstance(error, imaplib.IMAP4.abort):
@@ -275,11 +276,11 @@ def _new(imap: imaplib.IMAP4, line: _Line, cursor: dict[str, Any], address: str,
         parts = imap.uid("FETCH", str(uid), f"(INTERNALDATE RFC822.SIZE BODY.PEEK[]<0.{BYTES_MAX}>)")[1]
         with suppress(*_MALFORMED):
             about, raw = next(part for part in parts if isinstance(part, tuple))
-            said = _DATE.search(about)[1].decode()  # type: ignore[index]
+            said = _DATE.findall(about)[0].decode()
             date = int(datetime.strptime(said.strip(), "%d-%b-%Y %H:%M:%S %z").timestamp())
             newest = max(newest, date)
             if date >= floor:
-                size = int(_SIZE.search(about)[1])  # type: ignore[index]
+                size = int(_SIZE.findall(about)[0])
                 event = _event(raw, size, address, authority)
                 events += [replace(event, is_old=not cursor)] if event is not None else []
     after = {"validity": validity, "uid": uid, "floor": floor if cursor else newest, "newest": newest}
@@ -290,7 +291,7 @@ def _event(raw: bytes, size: int, address: str, authority: str) -> SourceEvent |
     """Return the event of a mail; None if it is the agent's own.
 
     Raises:
-        One of `_MALFORMED`: it is no mail that can be answered.
+        One of `_MALFORMED`: it cannot be answered.
     """
     mail = BytesParser(policy=policy.default).parsebytes(raw)
     assert isinstance(mail, EmailMessage)
@@ -326,13 +327,9 @@ def _event(raw: bytes, size: int, address: str, authority: str) -> SourceEvent |
 
 def _is_automatic(mail: EmailMessage) -> bool:
     """Return whether a program wrote a mail, or it went to many."""
-    automatic, precedence = (str(mail.get(name, "")).casefold() for name in ("Auto-Submitted", "Precedence"))
-    return (
-        automatic.partition(";")[0].strip() not in ("", "no")
-        or precedence.strip() in ("bulk", "list", "junk", "auto_reply")
-        or any(name in mail for name in ("List-Id", "List-Unsubscribe", "X-Autoreply"))
-        or str(mail.get("Return-Path", "")).strip() == "<>"
-    )
+    said = [str(mail.get(name, "")).casefold().strip() for name in ("Auto-Submitted", "Precedence", "Return-Path")]
+    is_named = said[0].partition(";")[0].strip() not in ("", "no") or said[1] in _BULK or said[2] == "<>"
+    return is_named or any(name in mail for name in ("List-Id", "List-Unsubscribe", "X-Autoreply"))
 
 
 def _is_believed(mail: EmailMessage, author: str, authority: str) -> bool:

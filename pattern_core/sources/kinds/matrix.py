@@ -27,7 +27,7 @@ POLL_S = 30  # how long the server waits for something new
 PAUSE_S = 1.0  # after a poll that found nothing: a server that does not wait is not asked all the time
 SYNC_EVENTS = 5  # of a room in one poll; what is more comes in pages. An event has 65,536 bytes, an answer 5 MB
 PAGE_EVENTS = 50
-ROOMS_MAX = 1_000  # of which something is remembered; any other is taken for one of several people
+ROOMS_MAX = 1_000  # of which something is remembered; any other counts as one of several people
 TYPING_MS = 6_000
 APPROVAL = "org.pattern.approval"  # in the content of a question: the id of its approval
 ANSWERS = {"✅": True, "❌": False}
@@ -54,7 +54,7 @@ class MatrixChannel(SourceKind):
     fields: ClassVar = {
         "token": "name of a secret below [sources.secrets] with an access token of the agent's user",
         "homeserver": "address of the homeserver's client API, such as https://matrix.example.org",
-        "invitations_from": "ids of the people whose invitations into rooms are accepted, such as @anna:example.org",
+        "invitations_from": "ids of people, such as @anna:example.org: their invitations into rooms are accepted",
     }
     secret_fields: ClassVar = ("token",)
     chars_max: ClassVar = 20_000  # at most 60,000 bytes; an event has 65,536
@@ -65,7 +65,7 @@ class MatrixChannel(SourceKind):
         found = take_fields(self, config, {"token": None, "homeserver": None, "invitations_from": []})
         for person in found["invitations_from"]:
             if not isinstance(person, str) or not _ID.fullmatch(person) or person[0] != "@":
-                raise InvalidInput(f"{person!r} is no id of a person; one looks like @anna:example.org")
+                raise InvalidInput(f"{person!r} is not the id of a person; one looks like @anna:example.org")
         settings.check(found["homeserver"])
         return found
 
@@ -93,7 +93,7 @@ class MatrixChannel(SourceKind):
         words = said.text
         if said.approval is not None:
             words += "\n\nReact with ✅ or ❌, or reply to this message with yes or no."
-        # Nobody is notified because of a word, such as @room: only of what is named in `m.mentions`.
+        # No one is notified because of a word, such as @room: only of what is named in `m.mentions`.
         content: dict[str, Json] = {"msgtype": "m.text", "body": plain(words), "m.mentions": {}}
         content |= {"m.relates_to": relation} if relation else {}
         content |= {APPROVAL: said.approval} if said.approval is not None else {}

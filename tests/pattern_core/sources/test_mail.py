@@ -382,7 +382,14 @@ async def test_a_server_that_is_not_encrypted_or_is_another_gets_no_password(
 async def test_a_configuration_that_cannot_be_is_refused() -> None:
     server = MailServer()
     server.imap_port, server.smtp_port = 993, 465
-    for wrong in ({"address": "a b@c"}, {"imap": "example.org"}, {"smtp": "example.org:x"}, {"other": 1}):
+    for wrong in (
+        {"address": "a b@c"},
+        {"address": "a..b@c"},
+        {"user": "caf\u00e9"},
+        {"imap": "example.org"},
+        {"smtp": "example.org:x"},
+        {"other": 1},
+    ):
         with pytest.raises(InvalidInput):
             KIND.checked(config(server, **wrong), reach(server))
     with pytest.raises(PermissionDenied):
