@@ -146,7 +146,7 @@ class Downloader:
         target, why = self._policy.check(url), f"it did not answer within {self._timeout_s:g} s"
         with trio.move_on_after(self._timeout_s):
             tls = await self._context() if target.url.scheme == "https" else None
-            for address in (await self._addresses(target))[:ADDRESSES_MAX]:
+            for address in (await self.addresses(target))[:ADDRESSES_MAX]:
                 try:
                     with trio.fail_after(CONNECT_TIMEOUT_S):
                         stream = await trio.open_tcp_stream(address, target.port)

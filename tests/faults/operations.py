@@ -142,7 +142,13 @@ def fill(connection: Connection, first: int, count: int) -> None:
 
 def call(place: Place, words: str, disk: FaultyDisk | None = None) -> int:
     """Run one command line in this process; its exit code."""
-    os.environ.update(PATTERN_DATA_DIR=str(place.data), PATTERN_EMBEDDINGS__PROVIDER="none", PATTERN_LOG_LEVEL="error")
+    os.environ.update(
+        PATTERN_DATA_DIR=str(place.data),
+        PATTERN_EMBEDDINGS__PROVIDER="none",
+        PATTERN_LOG_LEVEL="error",
+        # Else updates are merged at a start when this has run for an hour, which changes the rows of the source.
+        PATTERN_LIMITS__MEMORY__CHECKPOINT_INTERVAL_S="1000000",
+    )
     if disk is not None:
         disk.within(place.folder)
     given = [word.replace("$", f"{place.folder}/") for word in words.split()]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import json
 import re
 from contextlib import closing
 from enum import StrEnum
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_db import columns, enums, errors
-from pattern_db.columns import JSON_DEPTH_MAX, Json, check_depth, from_json, strict_json, to_json
+from pattern_db.columns import JSON_DEPTH_MAX, Json, check_depth, from_json, refuse_constant, strict_json, to_json
 from pattern_db.connection import Connection, open_connection, open_in_memory
 from pattern_db.errors import (
     Busy,
@@ -54,6 +55,11 @@ def test_what_json_does_not_have() -> None:
         to_json(float("nan"))
     with pytest.raises(TypeError):
         to_json(b"bytes")
+
+
+def test_constants_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="NaN is not a JSON number"):
+        json.loads("[NaN]", parse_constant=refuse_constant)
 
 
 def test_depth_is_bounded() -> None:

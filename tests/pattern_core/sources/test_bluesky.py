@@ -23,7 +23,7 @@ from pattern_core.models.providers.settings import Secret
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.bluesky import ROOM, BlueskyChannel, record_key
 from pattern_core.sources.kinds.bluesky_posts import Thread, is_one_of, mentions, passes, words
-from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, ask
+from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount
 from pattern_core.testing.bluesky_server import HANDLE, ME, PASSWORD, TID, BlueskyServer
 from pattern_core.testing.model import says
 from pattern_core.web.policy import SecretSource, SourceSettings
@@ -59,7 +59,7 @@ class Asking:
 
     async def poll(self) -> Arrivals:
         """Ask, and keep the cursor as the database would."""
-        arrived = await ask(self.kind, self.account)
+        arrived = await self.account.ask(self.kind)
         cursor = json.loads(json.dumps(dict(arrived.cursor)))
         self.account = replace(self.account, row=replace(self.account.row, sync_cursor=cursor))
         return arrived

@@ -15,7 +15,7 @@ from pattern_core.errors import InvalidInput, PermissionDenied, Unavailable
 from pattern_core.ids import SystemClock
 from pattern_core.sources.kinds import kind_of
 from pattern_core.sources.kinds.http import pointed, select_html
-from pattern_core.sources.source import Arrivals, SourceAccount, ask
+from pattern_core.sources.source import Arrivals, SourceAccount
 from pattern_core.testing.wire import Play, WireRequest, WireServer
 from pattern_core.web.policy import SourceSettings
 from pattern_db.tables.sources import SourceRow
@@ -53,7 +53,7 @@ class Watching:
 
     async def poll(self) -> Arrivals:
         """Ask, and keep the cursor as the database would."""
-        arrived = await ask(self.kind, self.account)
+        arrived = await self.account.ask(self.kind)
         cursor = json.loads(json.dumps(dict(arrived.cursor)))
         self.account = replace(self.account, row=replace(self.account.row, sync_cursor=cursor))
         return arrived

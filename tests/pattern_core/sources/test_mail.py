@@ -20,7 +20,7 @@ from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
 from pattern_core.sources.kinds import mail as module
 from pattern_core.sources.kinds.mail import MailChannel
-from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, SourceEvent, ask
+from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, SourceEvent
 from pattern_core.testing.mail_server import AUTHORITY, PASSWORD, USER, MailServer
 from pattern_core.testing.model import calls, says
 from pattern_core.web.policy import SecretSource, SourceSettings
@@ -61,7 +61,7 @@ def account(server: MailServer, cursor: Any = None, password: str = PASSWORD, **
 
 
 async def polls(server: MailServer, cursor: Any = None, **more: Any) -> Arrivals:
-    return await ask(KIND, account(server, cursor, **more))
+    return await account(server, cursor, **more).ask(KIND)
 
 
 async def event_of(**mail: Any) -> SourceEvent:

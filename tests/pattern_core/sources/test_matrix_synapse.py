@@ -24,7 +24,7 @@ from pattern_core.errors import PatternError
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
 from pattern_core.sources.kinds.matrix import ENCRYPTED, MatrixChannel
-from pattern_core.sources.source import Outgoing, SourceAccount, SourceEvent, ask
+from pattern_core.sources.source import Outgoing, SourceAccount, SourceEvent
 from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.tables.sources import SourceRow
 
@@ -87,7 +87,7 @@ class Person:
         events: list[SourceEvent] = []
         with trio.fail_after(60):
             while len({event.native for event in events}) < count:
-                arrived = await ask(KIND, self.account)
+                arrived = await self.account.ask(KIND)
                 self.account = replace(self.account, row=replace(self.account.row, sync_cursor=arrived.cursor))
                 events += arrived.events
         return list({event.native: event for event in events}.values())
@@ -133,7 +133,7 @@ async def test_the_channel_speaks_with_a_real_homeserver(tmp_path: Path) -> None
         await bob.calls("POST", f"join/{room}", {})
         await anna.says(room, "old")
         await agent.polls(0)
-        arrived = await ask(KIND, agent.account)  # accepts the invitation
+        arrived = await agent.account.ask(KIND)  # accepts the invitation
         agent.account = replace(agent.account, row=replace(agent.account.row, sync_cursor=arrived.cursor))
         strange, private = await bob.creates(agent, is_direct=True), await anna.creates(agent, is_direct=True)
         await bob.says(strange, "Hi")
