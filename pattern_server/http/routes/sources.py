@@ -169,7 +169,7 @@ async def drop_agent(src: str, a: str, home: ToWrite) -> None:
 
 @router.get("/{src}/people", response_model=items_of(PERSON))
 async def list_people(src: str, home: ToRead) -> object:
-    """List the people and rooms of a channel, in the order in which they came."""
+    """List the people and rooms of a channel, oldest first."""
     return {"items": await home.constellation.channels.people(src)}
 
 
@@ -189,7 +189,10 @@ async def decide_person(src: str, body: PersonRequest, home: ToWrite) -> object:
 
 @router.get("/{src}/deliveries", response_model=page_of(DELIVERY))
 async def list_deliveries(src: str, home: ToRead, paging: PagedTexts) -> object:
-    """List what arrived from a source and what was said in its chats, newest first; the last 1,000 of each."""
+    """List what came from a source, and what was said in its chats.
+
+    Newest first; the last 1,000 of each are kept, and those that failed.
+    """
     row = await home.constellation.sources.get(src)
     found = await home.constellation.sources.deliveries(row.id, paging.one_more, before=paging.after)
     return paging.cut([_delivery(one) for one in found], lambda one: str(one["id"]))
