@@ -135,7 +135,7 @@ class SourceAccount:
         """
         try:
             return await kind.poll(self)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError, RecursionError) as error:
             raise InvalidInput(
                 f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]
             ) from error
