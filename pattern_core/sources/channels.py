@@ -19,13 +19,13 @@ import trio
 from pattern_core.agents import Agent
 from pattern_core.approvals import ApprovalAnswer, Approvals
 from pattern_core.delivery import Accepting
-from pattern_core.errors import Conflict, NotFound, PatternError, Unavailable, instead_of
+from pattern_core.errors import Conflict, NotFound, PatternError, Unavailable
 from pattern_core.events import TERMINAL, Event, EventLog
 from pattern_core.ids import new_secret
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sessions import Sessions
 from pattern_core.sources.intake import TOGETHER_MAX, Intake, event_of, together
-from pattern_core.sources.kinds import kind_of
+from pattern_core.sources.kinds import is_channel
 from pattern_core.sources.source import IS_UNCLEAR, Outgoing, SourceEvent, split
 from pattern_core.sources.sources import CURSOR, Sources
 from pattern_core.turns.admission import NO_OPTIONS, IncomingMessage, TurnOptions
@@ -263,7 +263,7 @@ class Channels:
         while True:
             changed, self._seen = self._sources.changed, None
             async with trio.open_nursery() as nursery:
-                if any(kind_of(one.source_type).chars_max for one in await self._sources.all()):
+                if any(is_channel(one.source_type) for one in await self._sources.all()):
                     self._seen = -1
                     nursery.start_soon(self._follow, nursery)
                 await changed.wait()
@@ -276,7 +276,8 @@ class Channels:
             seen, found = await self._events.next_after(seen, None, lambda event: event.name in _WANTED, is_alone=False)
             work = UnitOfWork()
             for event in found:
-                await self._answer(work, event, nursery)
+                with suppress(RowNotFound, NotFound):  # the turn or its chat was deleted in this moment
+                    await self._answer(work, event, nursery)
             if work.has_writes or seen - stored >= CURSOR_STEP:
                 work.store(meta.put, CURSOR, str(seen))
                 await self._storage.commit(work)
@@ -285,8 +286,7 @@ class Channels:
     async def _answer(self, work: UnitOfWork, event: Event, nursery: trio.Nursery) -> None:
         """Add to a unit of work what is to be said in the chat of an event's turn."""
         database, turn_id = self._storage.database, event.turn_id or ""
-        with instead_of(RowNotFound, NotFound("the chat was deleted")):
-            address = await database.read(sources.addressed, turn_id)
+        address = await database.read(sources.addressed, turn_id)
         if address is None:
             return
         chat, person, reply_to = address

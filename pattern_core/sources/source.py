@@ -233,7 +233,7 @@ def _readable(**details: object) -> Iterator[None]:
     """Raise an error with these details for what a service sent otherwise than agreed."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError, RecursionError) as error:
         said = f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]
         raise InvalidInput(said, **details) from error
 

@@ -17,7 +17,7 @@ from pattern_core.agents import Roster
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded, PatternError, instead_of
 from pattern_core.outbox import Outbox
 from pattern_core.sources.intake import check_filters, passes, wait_s
-from pattern_core.sources.kinds import kind_of
+from pattern_core.sources.kinds import SOURCES, is_channel, kind_of
 from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
@@ -81,7 +81,8 @@ class Sources:
     async def accounts(self) -> dict[str, bool]:
         """Return the ids of the sources that are not paused, and whether each is to be asked: others are called."""
         rows = await self.all()
-        return {one.id: not kind_of(one.source_type).is_called for one in rows if one.enabled}
+        known = [one for one in rows if one.enabled and one.source_type in SOURCES]
+        return {one.id: not kind_of(one.source_type).is_called for one in known}
 
     async def create(self, *, name: str, kind: str, config: Mapping[str, Json], agent: str) -> SourceRow:
         """Create a source and have an agent receive its events as messages.
@@ -105,7 +106,7 @@ class Sources:
         receiver = ReceiverRow((await self.roster.get(agent)).id, row.id)
 
         def store(connection: Connection) -> None:
-            if found.chars_max and not any(kind_of(one.source_type).chars_max for one in sources.list_all(connection)):
+            if found.chars_max and not any(is_channel(one.source_type) for one in sources.list_all(connection)):
                 meta.put(connection, CURSOR, str(events.latest(connection)))
             sources.create(connection, row)
             sources.put_receiver(connection, receiver)

@@ -37,3 +37,8 @@ def kind_of(name: str) -> SourceKind:
         raise InvalidInput(f"there is no source of the kind {name!r}; kinds are {', '.join(SOURCES)}")
     kind: SourceKind = resolve_name(SOURCES[name])()
     return kind
+
+
+def is_channel(name: str) -> bool:
+    """Return whether people write in sources of this kind; a kind that this version does not know is none."""
+    return name in SOURCES and kind_of(name).chars_max > 0

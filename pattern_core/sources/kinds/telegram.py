@@ -176,13 +176,14 @@ def _result(page: Download) -> Any:
     try:
         answer = json.loads(page.body)
         said = str(answer.get("description", ""))[:200]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         answer, said = {}, f"HTTP status {page.status}"
     if page.status == 200 and answer.get("ok") is True:
-        return answer["result"]
+        return answer.get("result")
     match page.status:
         case 429:
-            wait_s = answer.get("parameters", {}).get("retry_after", 5)
+            parameters = answer.get("parameters")
+            wait_s = parameters.get("retry_after", 5) if isinstance(parameters, dict) else 5
             raise Overloaded(f"Telegram wants fewer messages: {said}", retry_after_s=wait_s)
         case 401 | 404:
             raise PermissionDenied(f"Telegram does not know this token: {said}; copy it again from @BotFather")

@@ -195,7 +195,12 @@ def test_a_token_is_sent_only_where_the_operator_says() -> None:
 
 
 async def test_what_a_service_sends_beside_its_protocol_is_an_error_of_it_alone() -> None:
-    for answer in (document({"ok": True, "result": [{"no": "id"}]}), document([]), Play(chunks=(b"<html>",))):
+    for answer in (
+        document({"ok": True, "result": [{"no": "id"}]}),
+        document([]),
+        Play(chunks=(b"<html>",)),
+        Play(chunks=(b"[" * 200_000,)),
+    ):
         async with WireServer(otherwise=answer) as server:
             one = account("telegram", {"token": "bot", "base_url": server.url}, settings(server))
             with pytest.raises(PatternError) as caught:

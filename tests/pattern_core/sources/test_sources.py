@@ -17,8 +17,10 @@ from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import says
 from pattern_db.database import Database
 from pattern_db.enums import SourceDelivery, TrustLevel
+from pattern_db.tables import sources
+from pattern_db.tables.sources import SourceRow
 from tests.pattern_core.sources.rig import settings
-from tests.support import Running, in_memory, last_words, rows, running, until
+from tests.support import START, Running, in_memory, last_words, rows, running, until
 
 HOOK = {"secret": "hook"}
 
@@ -184,6 +186,20 @@ async def test_what_is_paused_receives_nothing_and_what_is_removed_is_gone() -> 
         with pytest.raises(NotFound):
             await one.gets("b")
         assert reported == [{}, {one.source_id: False}, {}]
+
+
+async def test_a_source_of_an_unknown_kind_harms_nothing() -> None:
+    """As an archive of a newer version may hold it."""
+    async with in_memory() as database:
+        await database.write(sources.create, SourceRow("src_1", "it", "carrier", {}, START, START))
+        async with receiving(database=database) as one:
+            assert await one.sources.accounts() == {one.source_id: False}
+            await one.gets("a")
+            await one.idle()
+            assert len(one.prompts) == 1
+            with pytest.raises(InvalidInput, match="carrier"):
+                await one.sources.poll("it")
+            await one.sources.delete("it")
 
 
 async def test_a_storm_is_bounded_and_nothing_of_it_is_lost() -> None:
