@@ -43,6 +43,7 @@ from pattern_core.web.websocket import TOO_BIG, WebSocket, WebSocketClosed, open
 from pattern_db.columns import Json
 from pattern_db.errors import DatabaseError
 
+DISCORD = "https://discord.com/api/v10"
 INTENTS = 1 << 9 | 1 << 12 | 1 << 15  # messages of servers, direct messages, and what they say
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024  # of the gateway
 WAITING_MAX = 200  # events of a connection that wait to be stored; later ones stay at the service
@@ -78,7 +79,9 @@ class DiscordChannel(SourceKind):
 
     def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
         """Return the configuration with its defaults, as `SourceKind.checked`."""
-        found = take_fields(self, config, {"token": None, "base_url": "https://discord.com/api/v10"})
+        found = take_fields(self, config, {"token": None, "base_url": DISCORD})
+        if found["base_url"] not in (DISCORD, *settings.services):  # it is sent the token
+            raise PermissionDenied(f"{found['base_url']} may not be sent a token; add it to `services` below [sources]")
         settings.check(found["base_url"])
         return found
 

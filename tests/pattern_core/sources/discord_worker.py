@@ -47,7 +47,7 @@ async def asks(world: Running, variant: str) -> None:
 async def live(path: Path, url: str, ports: str, variant: str, chats: int) -> None:
     """Serve until killed."""
     allowed = tuple(map(int, ports.split(",")))
-    reach = settings(ports=allowed, secrets={"bot": SecretSource(value=Secret(TOKEN))})
+    reach = settings(ports=allowed, secrets={"bot": SecretSource(value=Secret(TOKEN))}, services=(f"{url}{REST}",))
     is_new = not await trio.Path(path).exists()
     options: dict[str, Any] = {"path": path, "sources": reach, "clock": SystemClock(), "otherwise": repeats}
     async with running(**options) as world:

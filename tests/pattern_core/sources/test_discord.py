@@ -44,7 +44,7 @@ class Discussing(Talking):
 
 def reach(server: DiscordServer) -> SourceSettings:
     secrets = {"bot": SecretSource(value=Secret(TOKEN)), "wrong": SecretSource(value=Secret("another-token"))}
-    return settings(server, ports=server.ports, secrets=secrets)
+    return settings(server, ports=server.ports, secrets=secrets, services=(f"{server.url}{REST}",))
 
 
 class Account:
@@ -562,6 +562,9 @@ async def test_a_channel_that_acknowledges_early_is_caught(tmp_path: Path) -> No
 def test_configuration() -> None:
     found = KIND.checked({"token": "bot"}, SourceSettings())
     assert found == {"token": "bot", "base_url": "https://discord.com/api/v10"}
+    elsewhere = {"token": "bot", "base_url": "https://example.org:81/"}
+    with pytest.raises(PermissionDenied, match="may not be sent a token"):
+        KIND.checked(elsewhere, SourceSettings())
     with pytest.raises(PermissionDenied, match="port"):
-        KIND.checked({"token": "bot", "base_url": "https://example.org:81/"}, SourceSettings())
+        KIND.checked(elsewhere, SourceSettings(services=(elsewhere["base_url"],)))
     assert SERVER and KIND.chars_max == 2000
