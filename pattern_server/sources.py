@@ -125,9 +125,11 @@ class SourceAccounts:
             while True:
                 try:
                     wait_s = await self._ask(asked)
-                except (NotFound, Conflict):  # deleted or paused since
+                except Conflict:  # paused since
                     break
                 except (PatternError, DatabaseError) as error:
+                    if isinstance(error, NotFound) and await self._is_gone(row):
+                        break
                     asked.failures += 1
                     wanted_s = error.details.get("retry_after_s") if isinstance(error, PatternError) else None
                     wait_s = min(WAIT_S_MAX, FIRST_WAIT_S * 2 ** min(asked.failures - 1, 20))
@@ -143,12 +145,20 @@ class SourceAccounts:
         if self._tasks.get(row.id) is scope:
             del self._tasks[row.id]
 
+    async def _is_gone(self, row: SourceAccountRow) -> bool:
+        """Return whether an account was deleted or paused, and not only its host not found."""
+        try:
+            await self.owner_of(row.id)
+        except (NotFound, DatabaseError) as error:
+            return isinstance(error, NotFound)
+        return False
+
     async def _ask(self, asked: _Asked) -> float:
         """Ask an account once, or listen while its connection lasts, and store what is new; return how long to wait
         until the next time, in seconds.
 
         Raises:
-            NotFound: it was deleted.
+            NotFound: it was deleted, or the service was not found.
             Conflict: it is paused.
             PatternError: it could not be asked, or what came not be stored.
         """

@@ -69,9 +69,9 @@ class SourceEvent:
         if len(self.text) > TEXT_CHARS_MAX:
             cut += f"\n[{len(self.text) - TEXT_CHARS_MAX} more characters were left out]"
         names = {name: getattr(self, name)[:NAME_CHARS_MAX] for name in ("title", "author_name", "chat_name")}
-        changed: dict[str, Any] = {name: _storable(text) for name, text in {**names, "text": cut}.items()}
-        kept = {name: getattr(self, name) for name in self.__slots__ if name not in changed}
-        return SourceEvent(**{**kept, **changed})
+        fields: dict[str, Any] = {**{name: getattr(self, name) for name in self.__slots__}, **names, "text": cut}
+        texts: dict[str, Any] = {name: _storable(one) for name, one in fields.items() if isinstance(one, str)}
+        return SourceEvent(**{**fields, **texts})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

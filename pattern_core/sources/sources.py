@@ -33,7 +33,6 @@ from pattern_db.tables.sources import ReceiverRow, SourceRow
 
 SOURCES_MAX = 100  # of one constellation
 NAME_CHARS_MAX = 100
-EVENTS_MAX = 1_000  # of one poll
 WAITING_MAX = 2_000  # events of a source that were not delivered; later ones stay at the service
 BURST_S = 0.3  # messages of a chat within this time are one
 BATCH_S_MAX = 7 * 24 * 3600.0
@@ -190,7 +189,7 @@ class Sources:
             Overloaded: too many of its events wait.
             InvalidInput: an event cannot be stored.
         """
-        bounded = [event.bounded for event in arrived.events[:EVENTS_MAX]]
+        bounded = [event.bounded for event in arrived.events]
         receivers, now_ms = await self.receivers(source_id), self.storage.clock.now_ms()
         rows = [(event, [] if event.is_old else self._rows(source_id, event, receivers, now_ms)) for event in bounded]
         new = 0

@@ -139,9 +139,20 @@ class SourceSection(WebPolicy):
 
     secrets: dict[str, SecretSource] = field(default_factory=dict)
     roots: tuple[Path, ...] = ()  # directories with files that sources may watch; none: no files
-    # addresses of services of your own that may be sent tokens, such as http://127.0.0.1:8081 for a Bot API server
+    # addresses of other services than the usual ones that may be sent secrets, such as https://matrix.example.org
     services: tuple[str, ...] = ()
     timeout_s: Annotated[float, Field(gt=0, le=300)] = 30.0  # for one request
+
+    def check_service(self, url: str, own: str = "") -> None:
+        """Refuse an address that would be sent a secret, unless it is its service's `own`, or the operator named it.
+
+        Raises:
+            InvalidInput: it is not an address.
+            PermissionDenied: it is another one, or the operator's rules forbid it.
+        """
+        if url not in (own, *self.services):
+            raise PermissionDenied(f"{url} may not be sent a secret; add it to `services` below [sources]")
+        self.check(url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

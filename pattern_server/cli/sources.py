@@ -57,7 +57,7 @@ async def _add(home: Home, name: str, kind: str, agent: str, settings: tuple[str
 @click.option("--agent", required=True, type=AGENT, help="The agent that receives the events.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the kind; repeatable.")
 async def add(home: Home, output: Output, name: str, kind: str, agent: str, settings: tuple[str, ...]) -> None:
-    """Create the source NAME of a KIND: file, rss or webhook."""
+    """Create the source NAME of a KIND: file, rss, http or webhook."""
     made = await _add(home, name, kind, agent, settings)
     place = f" Its service posts to /hooks/{made['id']}." if kind == "webhook" else ""
     output.result(made, f"Created {made['name']}.{place} Next: pattern source test {made['name']} -c {home.name}")
@@ -185,7 +185,10 @@ async def deliveries(home: Home, output: Output, name: str, limit: int, retry: s
 @click.option("--agent", required=True, type=AGENT, help="The agent that answers.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the kind; repeatable.")
 async def add_channel(home: Home, output: Output, name: str, kind: str, agent: str, settings: tuple[str, ...]) -> None:
-    """Create the channel NAME of a KIND: telegram. Its token is a secret, named in [sources.secrets]."""
+    """Create the channel NAME of a KIND: telegram, discord, matrix, bluesky or email.
+
+    Its token or password is a secret, named in [sources.secrets].
+    """
     made = await _add(home, name, kind, agent, settings)
     answer = await home.call("POST", "sources", made["id"], "test")
     works = "It works." if answer["accepted"] else f"It does not work yet: {answer['error']}."

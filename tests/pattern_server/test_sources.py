@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import trio
 
+from pattern_core.errors import NotFound
 from pattern_core.ids import SystemClock, seeded_randomness
 from pattern_core.models.providers.settings import Secret
 from pattern_core.runtime import Runtime
@@ -244,3 +245,8 @@ async def test_what_a_kind_cannot_read_is_a_failure_of_its_account_and_the_next_
     assert found.kind.begins == [0, 3]
     [reason] = found.failures
     assert reason.startswith("what the service sent cannot be read: KeyError")
+
+
+async def test_a_host_that_is_not_found_for_a_while_does_not_end_an_account(tmp_path: Path) -> None:
+    found = await listened(tmp_path, NotFound("there is no host example.org"))
+    assert (found.kind.begins, found.failures) == ([0, 3], ["there is no host example.org"])

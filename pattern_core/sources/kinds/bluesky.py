@@ -46,6 +46,7 @@ from pattern_core.web.download import Download
 from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json, iso, unix_ms
 
+BLUESKY = "https://bsky.social"
 ROOM = "public"  # who is let in is decided for all threads together: `pattern channel set NAME public allowed`
 EVERY_S_MIN = 5.0
 PAGES_MAX = 20  # of 100 notifications; of more than that, the oldest are left out
@@ -97,14 +98,14 @@ class BlueskyChannel(SourceKind):
     def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
         """Return the configuration with its defaults, as `SourceKind.checked`."""
         filters: dict[str, Json] = {name: [] for name in FILTERS} | {"mentions_only": False}
-        defaults = {"handle": None, "password": None, "base_url": "https://bsky.social", "every_s": 20.0}
+        defaults = {"handle": None, "password": None, "base_url": BLUESKY, "every_s": 20.0}
         found = take_fields(self, config, {**defaults, **filters})
         if found["every_s"] < EVERY_S_MIN:
             raise InvalidInput(f"`every_s` is at least {EVERY_S_MIN:.0f}")
         for name in FILTERS:
             if isinstance(found[name], list) and not all(isinstance(one, str) and one for one in found[name]):
                 raise InvalidInput(f"`{name}` is a list of texts: {FILTERS[name]}")
-        settings.check(found["base_url"])
+        settings.check_service(found["base_url"], BLUESKY)
         return {**found, "handle": found["handle"].removeprefix("@")}
 
     async def poll(self, account: SourceAccount) -> Arrivals:

@@ -80,9 +80,7 @@ class DiscordChannel(SourceKind):
     def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
         """Return the configuration with its defaults, as `SourceKind.checked`."""
         found = take_fields(self, config, {"token": None, "base_url": DISCORD})
-        if found["base_url"] not in (DISCORD, *settings.services):  # it is sent the token
-            raise PermissionDenied(f"{found['base_url']} may not be sent a token; add it to `services` below [sources]")
-        settings.check(found["base_url"])
+        settings.check_service(found["base_url"], DISCORD)
         return found
 
     async def listen(self, account: SourceAccount, receive: Receive) -> float:

@@ -91,7 +91,7 @@ class MailChannel(SourceKind):
         for name in ("imap", "smtp"):
             if not found[name].rpartition(":")[2].isdecimal():
                 raise InvalidInput(f"`{name}` is a host and a port: {self.fields[name]}")
-            settings.check(f"https://{found[name]}/")
+            settings.check_service(f"https://{found[name]}")
         return found
 
     async def poll(self, account: SourceAccount) -> Arrivals:

@@ -66,7 +66,7 @@ class MatrixChannel(SourceKind):
         for person in found["invitations_from"]:
             if not isinstance(person, str) or not _ID.fullmatch(person) or person[0] != "@":
                 raise InvalidInput(f"{person!r} is not the id of a person; one looks like @anna:example.org")
-        settings.check(found["homeserver"])
+        settings.check_service(found["homeserver"])
         return found
 
     async def poll(self, account: SourceAccount) -> Arrivals:

@@ -47,9 +47,7 @@ class TelegramChannel(SourceKind):
     def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
         """Return the configuration with its defaults, as `SourceKind.checked`."""
         found = take_fields(self, config, {"token": None, "base_url": TELEGRAM})
-        if found["base_url"] not in (TELEGRAM, *settings.services):  # it is sent the token
-            raise PermissionDenied(f"{found['base_url']} may not be sent a token; add it to `services` below [sources]")
-        settings.check(found["base_url"])
+        settings.check_service(found["base_url"], TELEGRAM)
         return found
 
     async def poll(self, account: SourceAccount) -> Arrivals:

@@ -44,7 +44,8 @@ def settings(url: str, **fields: Any) -> SourceSettings:
     """Settings by which a server on loopback may be reached."""
     secrets = {"app": SecretSource(value=Secret(PASSWORD)), "wrong": SecretSource(value=Secret("a-wrong-password"))}
     port = int(url.rpartition(":")[2])
-    return SourceSettings(**{"ports": (port,), "allow_private": True, "secrets": secrets, "timeout_s": 2.0, **fields})
+    reach = {"ports": (port,), "allow_private": True, "services": (url,), "timeout_s": 2.0}
+    return SourceSettings(**{**reach, "secrets": secrets, **fields})
 
 
 class Asking:

@@ -563,7 +563,7 @@ def test_configuration() -> None:
     found = KIND.checked({"token": "bot"}, SourceSettings())
     assert found == {"token": "bot", "base_url": "https://discord.com/api/v10"}
     elsewhere = {"token": "bot", "base_url": "https://example.org:81/"}
-    with pytest.raises(PermissionDenied, match="may not be sent a token"):
+    with pytest.raises(PermissionDenied, match="may not be sent a secret"):
         KIND.checked(elsewhere, SourceSettings())
     with pytest.raises(PermissionDenied, match="port"):
         KIND.checked(elsewhere, SourceSettings(services=(elsewhere["base_url"],)))

@@ -189,7 +189,7 @@ async def test_a_feed_on_a_private_address_is_refused() -> None:
 
 def test_a_token_is_sent_only_where_the_operator_says() -> None:
     for url in ("https://thief.example.org", "https://api.telegram.org.example.org", "http://api.telegram.org"):
-        with pytest.raises(PermissionDenied, match="may not be sent a token"):
+        with pytest.raises(PermissionDenied, match="may not be sent a secret"):
             account("telegram", {"token": "bot", "base_url": url}, settings())
     account("telegram", {"token": "bot"}, settings(ports=(80, 443)))
 

@@ -46,7 +46,8 @@ class Writing(Talking):
 def reach(server: MailServer, password: str = PASSWORD) -> SourceSettings:
     ports = (server.imap_port, server.smtp_port)
     secrets = {"mail": SecretSource(value=Secret(password))}
-    return SourceSettings(ports=ports, allow_private=True, secrets=secrets, timeout_s=2.0)
+    services = tuple(f"https://127.0.0.1:{port}" for port in ports)
+    return SourceSettings(ports=ports, allow_private=True, services=services, secrets=secrets, timeout_s=2.0)
 
 
 def config(server: MailServer, **more: Any) -> dict[str, Any]:

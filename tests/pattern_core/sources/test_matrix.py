@@ -449,7 +449,7 @@ async def test_every_message_once_and_every_answer_once_in_its_room_through_kill
 async def live(path: Path, url: str) -> None:
     """Serve until killed."""
     secrets = {"bot": SecretSource(value=Secret(TOKEN))}
-    where = replace(settings(), ports=(int(url.rpartition(":")[2]),), secrets=secrets)
+    where = replace(settings(), ports=(int(url.rpartition(":")[2]),), services=(url,), secrets=secrets)
     is_new = not await trio.Path(path).exists()
     async with running(path=path, sources=where, clock=SystemClock(), otherwise=repeats) as world:
         if is_new:

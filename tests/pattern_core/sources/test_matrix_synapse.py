@@ -102,7 +102,8 @@ async def homeserver(folder: Path, names: Sequence[str]) -> AsyncIterator[list[P
     (folder / "homeserver.yaml").write_text(SETTINGS.format(folder=folder, port=port))
     command = [PYTHON, "-m", "synapse.app.homeserver", "-c", str(folder / "homeserver.yaml")]
     await trio.run_process([*command, "--generate-keys"], stdout=DEVNULL)
-    reach = SourceSettings(ports=(port,), allow_private=True, timeout_s=5.0)
+    services = (f"http://127.0.0.1:{port}",)
+    reach = SourceSettings(ports=(port,), allow_private=True, services=services, timeout_s=5.0)
     anyone = SourceAccount(row=SourceRow("src_1", "phone", "matrix", {}, "", ""), settings=reach, clock=SystemClock())
     url = f"http://127.0.0.1:{port}"
     async with trio.open_nursery() as nursery:
