@@ -320,6 +320,8 @@ def fill(path: Path, tables: Iterable[Rows]) -> dict[str, int]:
             for some in tables:
                 if some.table not in known or not set(some.columns) <= set(known[some.table]):
                     raise BackupInvalid(f"the archive has columns of {some.table!r} that its schema has not")
+                if len(set(some.columns)) < len(some.columns):  # SQLite would store the first one
+                    raise BackupInvalid(f"the archive has a column of {some.table!r} twice")
                 named = ", ".join(f'"{column}"' for column in some.columns)
                 marks = ", ".join("?" * len(some.columns))
                 rows = list(some.rows)
