@@ -148,7 +148,7 @@ def test_a_group_takes_its_members_along(tmp_path: Path) -> None:
     [
         (Rows(table="tasks", columns=["id", "color"], rows=[["t", "red"]]), "columns of 'tasks'"),
         (Rows(table="turn", columns=["key"], rows=[[1]]), "columns of 'turn'"),
-        (Rows(table="tasks", columns=[*COLUMNS, "id"], rows=[[*task("t", None), "u"]]), "column of 'tasks' twice"),
+        (Rows(table="tasks", columns=[*COLUMNS, "id"], rows=[[*task("t", "a"), "u"]]), "column of 'tasks' twice"),
         (Rows(table="tasks", columns=COLUMNS, rows=[task("t", "nobody")]), "missing row of agents"),
         (Rows(table="tasks", columns=COLUMNS[:3], rows=[["t", None, "x"]]), "rules of its schema"),
         (Rows(table="agents", columns=AGENT_COLUMNS, rows=[agent("a"), agent("a")]), "rules of its schema"),
