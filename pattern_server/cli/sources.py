@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import click
 
@@ -63,15 +64,22 @@ async def add(home: Home, output: Output, name: str, kind: str, agent: str, sett
     output.result(made, f"Created {made['name']}.{place} Next: pattern source test {made['name']} -c {home.name}")
 
 
-def _row(found: Json) -> Json:
-    return {**found, "agents": ", ".join(f"{one['agent_id']} ({one['delivery']})" for one in found["agents"])}
+async def _with_names(home: Home) -> Callable[[Json], Json]:
+    """Return a function that shows a source with the names of its agents."""
+    names = {one["id"]: one["name"] for one in await home.pages("agents")}
+
+    def shown(found: Json) -> Json:
+        agents = (f"{names.get(one['agent_id'], one['agent_id'])} ({one['delivery']})" for one in found["agents"])
+        return {**found, "agents": ", ".join(agents)}
+
+    return shown
 
 
 @source.add("list")
 async def list_all(home: Home, output: Output) -> None:
     """List the sources and channels."""
-    rows = await home.pages("sources")
-    output.table(COLUMNS, rows, empty="There is no source yet: pattern source add --help", shown=_row)
+    rows, shown = await home.pages("sources"), await _with_names(home)
+    output.table(COLUMNS, rows, empty="There is no source yet: pattern source add --help", shown=shown)
 
 
 @source.add("show", "news")
@@ -79,7 +87,8 @@ async def list_all(home: Home, output: Output) -> None:
 async def show(home: Home, output: Output, name: str) -> None:
     """Show the source or channel NAME."""
     found = await home.get("sources", name)
-    output.record({**_row(found), "config": json.dumps(found["config"], ensure_ascii=False)}, data=found)
+    shown = (await _with_names(home))(found)
+    output.record({**shown, "config": json.dumps(found["config"], ensure_ascii=False)}, data=found)
 
 
 @source.add("test", "news")
