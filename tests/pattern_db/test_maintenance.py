@@ -146,8 +146,8 @@ def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path, monkeypat
     connection = open_connection(path)
     agents.create(connection, make_agent("ada"))
     with connection:
-        messages.append(connection, [make_message(number, f"unique{number} " * 30) for number in range(500)])
-    connection.execute("DELETE FROM messages WHERE position < printf('%019d', 400)")
+        messages.append(connection, [make_message(number, f"unique{number} " * 30) for number in range(1_000)])
+    connection.execute("DELETE FROM messages WHERE position < printf('%019d', 900)")
     free = maintenance.status(connection, migrations_of("constellation")).free_bytes
     assert free > 0
     assert maintenance.much_free(connection) == 0
@@ -159,7 +159,7 @@ def test_vacuum_gives_space_back_and_search_still_fits(tmp_path: Path, monkeypat
     assert maintenance.much_free(connection) == 0
     status = maintenance.status(connection, migrations_of("constellation"))
     assert (status.free_bytes, status.wal_bytes) == (0, 0)
-    assert fetch_all(connection, "SELECT message_id FROM message_fts('unique450')") == [(f"msg_{450:019d}",)]
+    assert fetch_all(connection, "SELECT message_id FROM message_fts('unique950')") == [(f"msg_{950:019d}",)]
     assert maintenance.check(connection) == []
     connection.execute("BEGIN")
     with pytest.raises(apsw.SQLError):
