@@ -212,6 +212,13 @@ async def test_a_storm_is_bounded_and_nothing_of_it_is_lost() -> None:
         assert (await one.sources.get("hook")).sync_cursor is None
 
 
+async def test_all_events_of_a_poll_are_stored_whatever_characters_they_have() -> None:
+    async with receiving() as one:
+        assert await one.gets(*map(str, range(1_500)), cursor={"at": 1_500}) == 1_500
+        odd: dict[str, Any] = {"text": "nul \0 half \ud800", "author": "\udc00", "author_name": "\0"}
+        assert [await one.gets("id \ud800 \0", **odd) for _ in range(2)] == [1, 0]
+
+
 async def test_a_failure_is_visible_until_it_is_over() -> None:
     async with receiving() as one:
         await one.sources.failed(one.source_id, "the service is away")
