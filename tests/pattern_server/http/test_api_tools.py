@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -39,6 +40,9 @@ checks.positive_data_acceptance = {{ expected-statuses = ["2xx", "400", "401", "
 """
 
 
+FUZZ_EXAMPLES = int(os.environ.get("PATTERN_FUZZ_EXAMPLES", "1"))  # of each operation
+
+
 def needs(module: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(find_spec(module) is None, reason=f"{module} is not installed; `make test` installs it")
 
@@ -54,12 +58,18 @@ async def test_a_fuzzer_finds_no_answer_that_is_not_described(home: Place, tmp_p
         "t": (await home.say("Hello")).json()["turn_id"],
     }
     (tmp_path / "schemathesis.toml").write_text(SETTINGS.format(**ids), encoding="utf-8")
-    options = ["--checks=all", "--phases=examples,coverage,fuzzing", "--max-examples=1", "--seed=1", "--no-color"]
+    options = [
+        "--checks=all",
+        "--phases=examples,coverage,fuzzing",
+        f"--max-examples={FUZZ_EXAMPLES}",
+        "--seed=1",
+        "--no-color",
+    ]
     token = f"Authorization: Bearer {home.parts.local_token}"
     # Endless streams, and what a request of the Model Context Protocol may be, which is not described here.
     others = r"--exclude-path-regex=(\{[ct]\}/events|/ws)$|^/mcp/"
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{home.url}/openapi.json", "-H", token, others]
-    with trio.fail_after(300):
+    with trio.fail_after(300 + 60 * FUZZ_EXAMPLES):
         done = await trio.run_process([*command, *options], cwd=tmp_path, capture_stdout=True, check=False)
     report = done.stdout.decode()
     assert done.returncode == 0, report
