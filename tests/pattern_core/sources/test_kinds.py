@@ -15,8 +15,9 @@ from pattern_core.errors import InvalidInput, NotFound, PatternError, Permission
 from pattern_core.sources.kinds import SOURCES, kind_of
 from pattern_core.sources.kinds.file import FILES_MAX, matches
 from pattern_core.sources.kinds.rss import read_feed
+from pattern_core.sources.kinds.telegram import TelegramChannel
 from pattern_core.sources.kinds.webhook import WINDOW_S
-from pattern_core.sources.source import Arrivals, SourceAccount
+from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.channels import FeedServer
 from pattern_core.testing.wire import Play, WireServer, document
@@ -192,6 +193,33 @@ def test_a_token_is_sent_only_where_the_operator_says() -> None:
         with pytest.raises(PermissionDenied, match="may not be sent a secret"):
             account("telegram", {"token": "bot", "base_url": url}, settings())
     account("telegram", {"token": "bot"}, settings(ports=(80, 443)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("bluesky", {"handle": "a.example.org", "password": "bot", "base_url": "https://thief.example.org"}),
+        ("matrix", {"token": "bot", "homeserver": "https://thief.example.org"}),
+        (
+            "email",
+            {"address": "a@b.org", "user": "a", "password": "bot", "imap": "thief.org:443", "smtp": "thief.org:443"},
+        ),
+    ],
+)
+def test_no_kind_sends_a_secret_elsewhere(kind: str, config: dict[str, Any]) -> None:
+    with pytest.raises(PermissionDenied, match="may not be sent a secret"):
+        account(kind, config, settings(ports=(443,)))
+
+
+async def test_an_answer_that_cannot_be_read_leaves_it_open_whether_something_was_sent() -> None:
+    class Odd(TelegramChannel):
+        async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
+            raise KeyError("message_id")
+
+    one = account("telegram", {"token": "bot"}, settings(ports=(443,)))
+    with pytest.raises(InvalidInput, match="cannot be read: KeyError") as caught:
+        await one.send(Odd(), "1", Outgoing(text="Hi"), "say_1")
+    assert caught.value.details[IS_UNCLEAR] is True
 
 
 async def test_what_a_service_sends_beside_its_protocol_is_an_error_of_it_alone() -> None:
