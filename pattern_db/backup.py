@@ -7,6 +7,7 @@ A copy is one self-contained file in rollback-journal mode: it has no files next
 from __future__ import annotations
 
 import hashlib
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from pattern_db.errors import BackupFailed, BackupInvalid, Corrupt, DatabaseErro
 
 DATABASE_NAME = "pattern.db"
 REPLACED_SUFFIX = ".replaced"
+STEP_PAGES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +40,8 @@ class Report:
 def hot_backup(connection: Connection, target: Path) -> Report:
     """Copy the database of `connection` to the file `target`, verified; other connections may write at the same time.
 
-    The copy is the state at the call: it is made in one step, which reads one moment of the log, so writers neither
-    wait nor make the copy start over. `target` appears only when it is complete, checked and on the disk.
+    The copy is the state at the call: all of it is read in one transaction, so writers neither wait nor make the copy
+    start over. `target` appears only when it is complete, checked and on the disk.
 
     Raises:
         RowConflict: `target` exists.
@@ -175,8 +177,12 @@ def _copy(source: Connection, path: Path) -> None:
     target = open_connection(path, create=True)
     try:
         target.execute("PRAGMA journal_mode = DELETE").fetchall()
-        with target.backup("main", source, "main") as copy:
-            copy.step()  # all pages in one step: between two the source could change
+        with source, path.open("rb") as written:
+            fetch_all(source, "SELECT 1 FROM sqlite_schema LIMIT 1")  # begins to read: no step sees a later commit
+            with target.backup("main", source, "main") as copy:
+                while not copy.done:
+                    copy.step(STEP_PAGES)
+                    os.fsync(written.fileno())  # little at a time: a commit of others waits for what is being synced
         # The copied header says WAL; a copy must be self-contained.
         target.execute("PRAGMA journal_mode = DELETE").fetchall()
     except apsw.FullError as error:  # only the copy is written to

@@ -25,6 +25,7 @@ from pattern_db.errors import DiskFull, OwnedElsewhere, translated
 LOCK_NAME = "lock"
 TRIES = 20
 RETRY_S = 0.001
+FREED_BYTES = 16 * 1024 * 1024  # of a file at once
 _UNFINISHED = ".pattern-new"  # end of the names of files that are being written
 
 
@@ -241,6 +242,21 @@ def emptied(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def discard(path: Path) -> None:
+    """Delete a file if it exists; a large one in pieces, because the commits of others wait while its space is freed.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    hidden = path.with_name(f".{path.name}.{os.getpid()}{_UNFINISHED}")  # found later, if this is cut off
+    with suppress(FileNotFoundError):
+        if path.stat().st_size > FREED_BYTES and path.stat().st_nlink == 1:
+            path = path.replace(hidden)
+            for size in range(path.stat().st_size - FREED_BYTES, 0, -FREED_BYTES):
+                os.truncate(path, size)
+        path.unlink()
+
+
 def _remove(path: Path) -> None:
     for suffix in ("", "-journal", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+        discard(path.with_name(path.name + suffix))

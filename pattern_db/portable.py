@@ -17,13 +17,14 @@ from typing import Any, Literal
 
 import apsw
 
-from pattern_db import backup, template
+from pattern_db import backup, files, template
 from pattern_db.columns import JSON_DEPTH_MAX, check_depth, from_json
 from pattern_db.connection import Connection, Value, fetch_all, opened_at
 from pattern_db.errors import BackupInvalid, RowNotFound, SchemaTooNew, translated
 from pattern_db.migrate import Migrations
 from pattern_db.tables import meta
 
+SYNCED_BYTES = 4 * 1024 * 1024  # of a file that is being made, at a time: commits of others wait for it
 IMPORTED = "imported"  # id of a file that no server has adopted yet
 _ROW = "row"  # the column that full-text search knows a row by; numbered again elsewhere
 _JSON_COLUMN = re.compile(r"json_valid\((\w+)\)")
@@ -310,10 +311,12 @@ def fill(path: Path, tables: Iterable[Rows]) -> dict[str, int]:
         StorageFailed: the disk is full or failed.
     """
     counts: dict[str, int] = {}
+    synced = 0
     with opened_at(path) as connection:
         schemas = dict(fetch_all(connection, "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"))
         known = {table: _columns(connection, table) for table in backup.ordinary_tables(connection) if table in TRAVELS}
-        connection.execute("PRAGMA synchronous = OFF").fetchall()  # the finished file is synced before it is used
+        # The finished file is synced before it is used, and an unfinished one is of no use.
+        connection.execute("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY").fetchall()
         connection.execute("PRAGMA foreign_keys = 0").fetchall()  # rows come before those that they refer to
         with by_the_rules(), connection:
             meta.put(connection, meta.CONSTELLATION_ID, IMPORTED)
@@ -328,12 +331,15 @@ def fill(path: Path, tables: Iterable[Rows]) -> dict[str, int]:
                 _check_json(some, rows, schemas[some.table])
                 connection.executemany(f"INSERT INTO {some.table} ({named}) VALUES ({marks})", rows)
                 counts[some.table] = counts.get(some.table, 0) + len(rows)
+                if (size := path.stat().st_size) > synced + SYNCED_BYTES:
+                    files.sync(path)
+                    synced = size
             if fetch_all(connection, "SELECT 1 FROM messages WHERE position GLOB '*[^0-9]*' LIMIT 1"):
                 raise BackupInvalid("the position of a message is not a number of 19 digits")
             if broken := fetch_all(connection, "PRAGMA foreign_key_check"):
                 table, _row, parent, _number = broken[0]
                 raise BackupInvalid(f"a row of {table} refers to a missing row of {parent}")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        connection.execute("PRAGMA journal_mode = WAL").fetchall()
     return counts
 
 

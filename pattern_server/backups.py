@@ -207,7 +207,7 @@ class Backups:
         for one in there:
             if one.created_at not in wanted:
                 for suffix in (".json", ".db", f".db{AGE_SUFFIX}"):
-                    (self.folder / each / one.file).with_suffix(suffix).unlink(missing_ok=True)
+                    files.discard((self.folder / each / one.file).with_suffix(suffix))
 
     async def _command(self, made: KeptCopy) -> None:
         """Run the configured command with the path of a new copy.

@@ -24,7 +24,7 @@ import libipld
 
 from pattern_core import portable
 from pattern_core.car import CarReader
-from pattern_db import template
+from pattern_db import files, template
 from pattern_db.backup import hot_backup
 from pattern_db.connection import open_connection
 from pattern_db.migrate import migrations_of
@@ -70,9 +70,12 @@ def _fill_with_images(source: Path) -> None:
 
 def _archive(source: Path, what: str) -> list[Figure]:
     copy, archive, new = (source.with_name(name) for name in ("copy.db", "made.car", "new.db"))
-    pause, idle = _writer_pause(source, lambda: _copied(source, copy))
+    numbers = count()
+    copying = _writer_pause(source, numbers, lambda: _copied(source, copy))
     wrote_s, wrote_mib = _alone(partial(_write, copy, archive))
     read_s, read_mib = _alone(partial(_read, archive, new))
+    new.unlink()
+    importing = _writer_pause(source, numbers, lambda: _read(archive, new))
     codec_s = _codec(archive)
     size = archive.stat().st_size / 1e6
     bare = size / codec_s
@@ -84,15 +87,18 @@ def _archive(source: Path, what: str) -> list[Figure]:
         Figure(name=f"import of {what}", unit="MB/s", values=[size / read_s], baseline=bare, note=note),
         Figure(name=f"export of {what}: memory", unit="MiB", values=[wrote_mib], most=MEMORY_MIB, note=note),
         Figure(name=f"import of {what}: memory", unit="MiB", values=[read_mib], most=MEMORY_MIB, note=note),
-        Figure(
-            name=f"longest commit of others while {what} are copied", unit="ms", values=[pause], most=PAUSE_MS,
-            baseline=idle, note="the baseline is the longest one without a copy",
+        *(
+            Figure(
+                name=f"longest commit of others while {what} are {done}", unit="ms", values=[pause], most=PAUSE_MS,
+                baseline=idle, note="the baseline is the longest one without that",
+            )
+            for done, (pause, idle) in {"copied": copying, "imported": importing}.items()
         ),
     ]  # fmt: skip
 
 
 def _copied(source: Path, copy: Path) -> None:
-    copy.unlink(missing_ok=True)
+    files.discard(copy)
     with closing(open_connection(source)) as connection:
         hot_backup(connection, copy)
 
@@ -118,9 +124,8 @@ def _codec(archive: Path) -> float:
         return time.perf_counter() - began
 
 
-def _writer_pause(path: Path, work: Callable[[], None]) -> tuple[float, float]:
+def _writer_pause(path: Path, numbers: Iterator[int], work: Callable[[], None]) -> tuple[float, float]:
     """The longest commit (ms) of another connection while `work` is done, and in as long a time without."""
-    numbers = count()
     with _committing(path, numbers) as latencies:
         duration_s = timed_ms(work) / 1000
     with _committing(path, numbers) as calm:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pattern_db import backup, template
-from pattern_db.connection import Connection, fetch_all, open_connection, open_immutable, open_in_memory
+from pattern_db.connection import PAGE_BYTES, Connection, fetch_all, open_connection, open_immutable, open_in_memory
 from pattern_db.errors import BackupFailed, BackupInvalid, RowConflict, RowNotFound, StorageFailed
 from pattern_db.migrate import migrations_of
 from pattern_db.tables import agents, messages, meta
@@ -72,6 +72,9 @@ class Busy(WatchedDisk):
 
 
 def test_others_write_on_and_the_copy_is_one_moment(home: Path, tmp_path: Path) -> None:
+    with closing(open_connection(home / "pattern.db")) as filled:
+        image = (bytes(32), bytes(2 * backup.STEP_PAGES * PAGE_BYTES), NOW)
+        filled.execute("INSERT INTO blob VALUES (?1, 'raw', length(?2), ?2, ?3)", image).fetchall()
     disk = Busy(home)
     reader = open_connection(home / "pattern.db", readonly=True, vfs=disk.name)
     before = disk.written

@@ -166,6 +166,18 @@ def test_what_a_killed_process_left_is_deleted_and_what_is_being_written_is_not(
     assert list(tmp_path.iterdir()) == [others]
 
 
+def test_a_large_file_is_discarded_and_its_other_name_is_not(tmp_path: Path) -> None:
+    large, linked, other = (tmp_path / name for name in ("large", "linked", "other"))
+    for path in (large, linked):
+        with path.open("wb") as file:
+            file.truncate(2 * files.FREED_BYTES + 1)
+    other.hardlink_to(linked)
+    for path in (large, linked, tmp_path / "missing"):
+        files.discard(path)
+    assert list(tmp_path.iterdir()) == [other]
+    assert other.stat().st_size == 2 * files.FREED_BYTES + 1
+
+
 def test_free_space_is_that_of_the_disk(tmp_path: Path) -> None:
     there, later = files.free_bytes(tmp_path), files.free_bytes(tmp_path / "not" / "yet")
     assert min(there, later) > 0
