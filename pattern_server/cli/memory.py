@@ -398,10 +398,10 @@ def sync(
 
     Edit them with any editor: your changes and those of agents are merged. A file that is deleted or emptied is written
     again; a new Markdown file in an agent's folder becomes a block. A change that cannot be stored is left in place,
-    with the reason in a file next to it. It runs until Ctrl-C; exit code 3 means that something needs your attention.
+    and the reason is printed. It runs until Ctrl-C; exit code 3 means that something needs your attention.
     """
     # Late: it imports the code that merges documents, which no other command here needs.
-    mirror = import_module("pattern_server.cli.mirror.sync")
+    mirror = import_module("pattern_server.cli.memory_sync")
     work = partial(mirror.once, is_dry=dry_run) if once or dry_run else mirror.until_stopped
     wanted = (*agents, EVERYONE) if everyone else agents
     code: ExitCode = trio.run(work, config, output, folder, constellation, wanted)

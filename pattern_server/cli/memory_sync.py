@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,9 +13,7 @@ import trio
 
 from pattern_server.cli.client import Api, Json, ServerFailed, ServerUnreachable, open_api, running_server
 from pattern_server.cli.command import ExitCode, Home, unwrapped
-from pattern_server.cli.mirror.disk import OWN
-from pattern_server.cli.mirror.plan import Do
-from pattern_server.cli.mirror.rounds import SETTLE_S, Mirror, MirrorEvent, is_passing, opened
+from pattern_server.cli.memory_files import OWN, SETTLE_S, Mirror, MirrorEvent, is_passing, opened
 from pattern_server.cli.names import fill
 from pattern_server.cli.output import DONE, SKIPPED, Output
 from pattern_server.config import Config
@@ -26,7 +22,9 @@ GATHER_MS = 100  # saves that come within this are one
 STOP_LOOK_MS = 500  # how long the watching thread may continue after it was asked to stop
 RETRY_S = 1.0
 INTERVAL_S = 30.0  # everything is checked so often, besides reacting to changes
-POLL_S = 1.0  # where the system cannot watch the folder
+RETRY_MAX_S = 15.0
+ONCE_PATIENCE_S = 10.0  # how long --once waits for files that are being saved
+SIGNS = {"write": "←", "retire": "←", "push": "→", "aside": "!", "refuse": "!"}
 EVENT_NUMBER_MAX = 2**40  # no constellation reaches it; the refusal of it names the newest
 
 
@@ -49,39 +47,20 @@ class Bell:
 
 async def watch_files(root: Path, bell: Bell, note: Callable[[str], None]) -> None:
     """Ring whenever something below `root` changes, but for the mirror's own notes; until cancelled."""
-    stop = threading.Event()
-    try:
-        await trio.to_thread.run_sync(partial(_watch, root, bell, stop), abandon_on_cancel=True)
-    except OSError as error:
-        note(f"The folder cannot be watched ({error}). It is checked every {POLL_S:g} s instead.")
-    finally:
-        stop.set()
-    while True:
-        await trio.sleep(POLL_S)
-        bell.ring()
-
-
-def _watch(root: Path, bell: Bell, stop: threading.Event) -> None:
-    """Watch from a thread of its own, until `stop`.
-
-    Raises:
-        OSError: the system does not let us, or the folder is gone.
-    """
-    # Late, because every other command does without it.
-    import watchfiles
+    import watchfiles  # late: every other command does without it
 
     own = root / OWN
-    changes = watchfiles.watch(
+    changes = watchfiles.awatch(
         root,
         watch_filter=lambda _change, path: not Path(path).is_relative_to(own),
         debounce=GATHER_MS,
-        stop_event=stop,
         rust_timeout=STOP_LOOK_MS,
-        raise_interrupt=False,
     )
-    with suppress(trio.RunFinishedError, trio.Cancelled):
-        for _change in changes:
-            trio.from_thread.run_sync(bell.ring)
+    try:
+        async for _change in changes:
+            bell.ring()
+    except OSError as error:
+        note(f"The folder cannot be watched ({error}). It is checked every {INTERVAL_S:g} s instead.")
 
 
 async def listen(home: Home, bell: Bell) -> None:
@@ -102,17 +81,6 @@ async def listen(home: Home, bell: Bell) -> None:
                 place = newest
                 continue
         await trio.sleep(RETRY_S)
-
-
-ONCE_PATIENCE_S = 10.0  # how long --once waits for files that are being saved
-RETRY_MAX_S = 15.0
-
-_SIGNS = {
-    **dict.fromkeys((Do.WRITE, Do.RETIRE), "←"),
-    Do.PUSH: "→",
-    **dict.fromkeys((Do.REMEMBER, Do.FORGET), "·"),
-    **dict.fromkeys((Do.ASIDE, Do.REFUSE), "!"),
-}
 
 
 async def once(
@@ -212,7 +180,7 @@ async def _follow(mirror: Mirror, home: Home, agents: Sequence[str], bell: Bell,
 def _show(output: Output, event: MirrorEvent) -> None:
     version = "" if event.version is None else f" version {event.version}"
     note = f" ({event.note})" if event.note and version else f" {event.note}" if event.note else ""
-    line = f"{event.path} {_SIGNS[event.did]}{version}{note}"
+    line = f"{event.path} {SIGNS[event.did]}{version}{note}"
     if event.skipped:
         output.note(line)
     elif not output.is_json:
