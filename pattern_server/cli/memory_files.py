@@ -11,8 +11,6 @@ its file, and the file of a block that is gone is moved to `.pattern-sync/remove
 from __future__ import annotations
 
 import json
-import os
-import stat
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path, PurePosixPath
+from stat import S_ISREG
 from typing import TypeAlias
 from urllib.parse import unquote
 
@@ -316,11 +315,9 @@ class Mirror:
 
     def _files(self) -> Iterator[str]:
         """Yield the paths of all plain files in its folders, in order; hidden ones are passed over."""
-        for folder in sorted(self._root.iterdir()) if self._root.is_dir() else ():
-            if not folder.name.startswith(".") and not folder.is_symlink() and folder.is_dir():
-                for file in sorted(folder.iterdir()):
-                    if not file.name.startswith((".", "#")) and not file.is_symlink() and file.is_file():
-                        yield unicodedata.normalize("NFC", f"{folder.name}/{file.name}")
+        for file in sorted(self._root.glob("[!.]*/[!.#]*")):
+            if file.is_file() and not file.is_symlink() and not file.parent.is_symlink():
+                yield unicodedata.normalize("NFC", f"{file.parent.name}/{file.name}")
 
     def _read(self, path: str) -> str | None:
         """Return the text of a file; None if there is none.
@@ -332,18 +329,17 @@ class Mirror:
         if target.parent.is_symlink() or target.is_symlink():
             raise InvalidInput("it is a symbolic link, which is not followed; put a plain file there")
         try:
-            descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            found = target.stat()
+            if not S_ISREG(found.st_mode):
+                raise InvalidInput("it is not a plain file; put one there")
+            if found.st_size > FILE_BYTES_MAX:
+                raise InvalidInput(f"it is larger than any block can be ({found.st_size:,} bytes); make it shorter")
+            raw = target.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise InvalidInput(f"it cannot be read: {error.strerror}") from None
-        with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise InvalidInput("it is not a plain file; put one there")
-            if found.st_size > FILE_BYTES_MAX:
-                raise InvalidInput(f"it is larger than any block can be ({found.st_size:,} bytes); make it shorter")
-            return read_text(file.read(FILE_BYTES_MAX + 1), _suffix(path))
+        return read_text(raw, _suffix(path))
 
     def _is_at_rest(self, path: str, before: str, now: str | None) -> bool:
         """Return whether the file has been the same for a moment: one is taken only when it was saved completely."""
