@@ -135,7 +135,7 @@ async def serve(
     raise_descriptor_limit()
     async with assembled(config, providers or {}) as parts, trio.open_nursery() as beside:
         token = await _bootstrapped(parts, config)
-        shutdown = _shutdown_by_signals(beside, parts.state.models) if shutdown is None else shutdown
+        shutdown = _shutdown_by_signals(beside) if shutdown is None else shutdown
         stop = trio.Event()
         app = build_app(parts.state)
         listening = partial(
@@ -498,29 +498,17 @@ async def _wake_due(parts: Assembled) -> None:
     await parts.wakeups.run(wake)
 
 
-def _shutdown_by_signals(nursery: trio.Nursery, models: ModelSetup) -> trio.Event:
-    """Return an event that the first SIGTERM or SIGINT sets; the second cancels the nursery. SIGHUP has the providers
-    of models read again, unless a terminal is there, which sends it when it closes.
-    """
+def _shutdown_by_signals(nursery: trio.Nursery) -> trio.Event:
+    """Return an event that the first SIGTERM or SIGINT sets; the second cancels the nursery."""
     shutdown = trio.Event()
 
     async def obey() -> None:
-        obeyed = [signal.SIGTERM, signal.SIGINT, *([] if os.isatty(0) else [signal.SIGHUP])]
-        with trio.open_signal_receiver(*obeyed) as signals:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for number in signals:
-                if number == signal.SIGHUP:
-                    nursery.start_soon(reload)
-                    continue
                 if shutdown.is_set():
                     _log.warning("stopping immediately", {"signal": signal.Signals(number).name})
                     nursery.cancel_scope.cancel()
                 shutdown.set()
-
-    async def reload() -> None:
-        try:
-            await models.reload()
-        except ConfigError as error:
-            _log.error("models not reloaded", {"reason": error.message})
 
     nursery.start_soon(obey)
     return shutdown

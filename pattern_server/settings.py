@@ -186,66 +186,31 @@ def embedder_shelf(config: Config) -> EmbedderShelf:
 
 
 def former_settings(config: Config, wanted: EmbedderInfo) -> list[EmbedderSettings]:
-    """Return settings that may be the model of an index, the likeliest first.
+    """Return settings that may be the model of an index, the likeliest first: `[embeddings.former]`, then what the
+    index says, with the addresses and keys that are configured for such models. Nothing is downloaded.
 
     None if embeddings are switched off: then no text leaves this machine, not even a question.
     """
-    configured = embedder_settings(config)
-    if configured.provider == "none":
+    own, former = config.embeddings, config.embeddings.former
+    if own.provider == "none":
         return []
-    former = config.embeddings.former
-    found = [] if former is None else [embedder_settings(config, former)]
-    if not _is_name(wanted.model):
-        pass
-    elif wanted.provider == "local":
-        found += _local(configured, wanted)
-    elif wanted.provider == "deterministic":
-        found.append(EmbedderSettings(provider="deterministic", dimensions=wanted.dimension))
-    elif wanted.provider in _KINDS:
-        found += _services(config, configured, _KINDS[wanted.provider], wanted)
-    return [one for place, one in enumerate(found) if one not in (configured, *found[:place])]
-
-
-def _local(configured: EmbedderSettings, wanted: EmbedderInfo) -> list[EmbedderSettings]:
-    """Return settings for a former local model; nothing is downloaded for it.
-
-    Both runtimes, since their vectors differ, with the model's own prefixes or the configured ones.
-    """
-    base = EmbedderSettings(
-        provider="local", model=wanted.model, idle_unload_s=configured.idle_unload_s, threads=configured.threads
-    )
-    found = [replace(base, runtime="sentence-transformers"), replace(base, runtime="onnx")]
-    if configured.provider == "local":
-        if PurePath(configured.model).name == wanted.model:  # a folder: an index stores only its name
-            found = [replace(settings, model=configured.model) for settings in found]
-        found += [
-            replace(settings, query_prefix=configured.query_prefix, passage_prefix=configured.passage_prefix)
-            for settings in found
-        ]
-    return found
-
-
-def _services(config: Config, configured: EmbedderSettings, kind: str, wanted: EmbedderInfo) -> list[EmbedderSettings]:
-    """Return every configured URL of this kind, each with its own key."""
-    places = [(entry.base_url, entry.api_key) for entry in config.providers.values() if entry.kind == kind]
-    if _KINDS.get(configured.provider) == kind:
-        places.append((configured.base_url, configured.api_key))
-    if kind == "ollama":
-        places.append((None, None))  # on this machine
-    return [
-        EmbedderSettings(
-            provider=kind,
-            model=wanted.model,
-            base_url=base_url,
-            api_key=key,
-            account=configured.account,
-            # First with the model's own length; then shortened, which not every service supports.
-            dimensions=dimensions,
-            timeout_s=configured.timeout_s,
-        )
-        for base_url, key in places
-        for dimensions in (None, wanted.dimension)
-    ]
+    kind, sections = wanted.provider, [] if former is None else [former]
+    is_folder = kind == own.provider == "local" and PurePath(own.model).name == wanted.model  # its name is stored
+    model = own.model if is_folder else wanted.model
+    likely = [own, EmbedderSection(provider=kind)] if kind == own.provider else [EmbedderSection(provider=kind)]
+    if kind in _KINDS:
+        named = [name for name, entry in config.providers.items() if entry.kind == _KINDS[kind]]
+        likely = [EmbedderSection(provider=name) for name in named]
+        likely += [own] if _KINDS.get(embedder_settings(config).provider) == _KINDS[kind] else []
+        likely += [EmbedderSection(provider=kind)] if kind == "ollama" else []  # on this machine
+    for section in likely if kind in EMBEDDERS and _is_name(wanted.model) else ():
+        found = replace(section, model=model, allow_download=False)
+        if kind == "local":  # the vectors of both differ
+            sections += [replace(found, runtime="sentence-transformers"), replace(found, runtime="onnx")]
+        else:  # the model's own length; or a shorter one, which not every service supports
+            sections += [replace(found, dimensions=None), replace(found, dimensions=wanted.dimension)]
+    made = [embedder_settings(config, section) for section in sections]
+    return [one for place, one in enumerate(made) if one not in (embedder_settings(config), *made[:place])]
 
 
 def _is_name(model: str) -> bool:

@@ -67,7 +67,6 @@ RULES = (
         (
             *("pattern_server/http/", "pattern_server/config.py", "pattern_server/sections.py"),
             *("pattern_server/settings.py", "pattern_server/cli/tools.py"),
-            "pattern_server/cli/mirror/disk.py",  # the states that it stored
             *("pattern_core/validation.py", "pattern_core/agent_settings.py", "pattern_core/budgets/"),
             *("pattern_core/timing.py", "pattern_core/delta.py"),  # the latter: parameters of its tools
             *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/", "pattern_core/groups/"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -46,7 +45,7 @@ from pattern_server.config import (
     unknown_variables,
 )
 from pattern_server.models import open_models
-from pattern_server.sections import DISK_BYTES_EASY, EmbeddingsConfig
+from pattern_server.sections import DISK_BYTES_EASY, EmbeddingsConfig, descriptors_max
 from pattern_server.settings import configured_mcp, embedder_settings, shell_settings
 
 DISK_BYTES_MIN = 100 * 1024 * 1024
@@ -120,11 +119,9 @@ def _disk(config: Config) -> Looked:
 
 
 def _open_files(_config: Config) -> Looked:
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= DESCRIPTORS_EASY:
-        yield "ok", f"up to {soft}"
-    else:
-        yield "note", f"only {soft}; for many constellations at once: ulimit -n 4096 before `pattern serve`"
+    most = descriptors_max()  # the server raises its own limit
+    words = "" if most >= DESCRIPTORS_EASY else "; for many constellations at once, raise the hard limit (ulimit -Hn)"
+    yield "note" if words else "ok", f"up to {most}{words}"
 
 
 def _is_usable(data_dir: Path) -> bool:

@@ -24,7 +24,6 @@ from pattern_server.config import Config
 
 BLOCK_BYTES = 64 * 1024
 LINES_MAX = 100_000
-MARK_BYTES = 64  # before the place that was read up to: other ones mean that the file was replaced in place
 POLL_S = 0.25
 LEVELS = ("debug", "info", "warning", "error")
 _TEXT = re.compile(r"(\d{4}-\S+Z) \[(\w+) *\] ?(.*)")
@@ -110,36 +109,20 @@ def _backwards(file: BinaryIO, end: int) -> Iterator[bytes]:
 
 
 async def followed(path: Path, place: int, show: Callable[[bytes], None]) -> None:
-    """Show the lines of a log that are added behind a place, until cancelled, also after it was rotated or emptied."""
-    file, mark, begun = path.open("rb"), b"", b""
-    try:
-        file.seek(max(0, place - MARK_BYTES))
-        mark = file.read(min(place, MARK_BYTES))
-        while True:
-            file.seek(place - len(mark))
-            if file.read(len(mark)) != mark:  # emptied, perhaps with new lines in it already
-                place, mark, begun = 0, b"", b""
-                continue
-            is_rotated = _is_another(path, file)  # asked before it is read: nothing is added to it afterwards
-            if added := file.read(BLOCK_BYTES):
-                place, mark = place + len(added), (mark + added)[-MARK_BYTES:]
-                *lines, begun = (begun + added).split(b"\n")
-                for line in filter(None, lines):
-                    show(line)
-            elif is_rotated:
-                if begun:
-                    show(begun)
-                file.close()
-                file, place, mark, begun = path.open("rb"), 0, b"", b""
-            else:
-                await trio.sleep(POLL_S)
-    finally:
-        file.close()
-
-
-def _is_another(path: Path, file: BinaryIO) -> bool:
-    """Return whether there is another file in the place of the open one."""
-    try:
-        return not os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except FileNotFoundError:  # it is about to be created
-        return False
+    """Show the lines of a log that are added behind a place, until cancelled; all of a file that replaces it, or of one
+    that was emptied.
+    """
+    begun, known = b"", path.stat().st_ino
+    while True:
+        added = b""
+        with suppress(FileNotFoundError), path.open("rb") as file:  # it may be about to be created
+            state = os.fstat(file.fileno())
+            if state.st_ino != known or state.st_size < place:
+                begun, known, place = b"", state.st_ino, 0
+            file.seek(place)
+            added = file.read(BLOCK_BYTES)
+        place += len(added)
+        *lines, begun = (begun + added).split(b"\n")
+        for line in filter(None, lines):
+            show(line)
+        await trio.sleep(0 if added else POLL_S)

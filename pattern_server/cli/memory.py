@@ -24,10 +24,8 @@ from pattern_server.cli.command import (
     Home,
     PlainGroup,
     agent_option,
-    constellation_option,
     in_constellation,
     json_of,
-    local,
     piped,
     yes_option,
 )
@@ -42,7 +40,6 @@ from pattern_server.cli.memory_edits import (
 )
 from pattern_server.cli.names import AGENT, LABEL, people
 from pattern_server.cli.output import Output, is_terminal, spark, when
-from pattern_server.config import Config
 
 COLUMNS = ("label", "chars", "kind?", "block_type?", "permission?", "version?", "pinned?", "description?")
 BLAME_COLUMNS = ("version?", "author", "when=created_at?", "line", "text*")
@@ -375,34 +372,25 @@ async def unshare(kept: MemoryOf, output: Output, label: str, from_agent: str) -
     output.result({"unshared": label, "agent": from_agent}, f"{from_agent} no longer sees {label}.")
 
 
-@memory.add("sync", "./memory --once", runs=local)
+@memory.add("sync", "./memory --once")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@constellation_option
 @click.option(
     "-a", "--agent", "agents", multiple=True, metavar="NAME", type=AGENT, help="Only this agent's blocks; repeatable."
 )
 @click.option("--everyone", is_flag=True, help="With --agent: also the blocks of the constellation.")
 @click.option("--once", is_flag=True, help="Synchronise once, and exit.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-def sync(
-    config: Config,
-    output: Output,
-    folder: Path,
-    constellation: str | None,
-    agents: tuple[str, ...],
-    everyone: bool,
-    once: bool,
-    dry_run: bool,
+async def sync(
+    home: Home, output: Output, folder: Path, agents: tuple[str, ...], everyone: bool, once: bool, dry_run: bool
 ) -> ExitCode:
     """Keep the memory of a constellation in DIR as files: Markdown for texts, JSON for the rest.
 
     Edit them with any editor: your changes and those of agents are merged. A file that is deleted or emptied is written
     again; a new Markdown file in an agent's folder becomes a block. A change that cannot be stored is left in place,
-    with the reason in a file next to it. It runs until Ctrl-C; exit code 3 means that something needs your attention.
+    and the reason is printed. It runs until Ctrl-C; exit code 3 means that something needs your attention.
     """
     # Late: it imports the code that merges documents, which no other command here needs.
-    mirror = import_module("pattern_server.cli.mirror.sync")
+    mirror = import_module("pattern_server.cli.memory_sync")
     work = partial(mirror.once, is_dry=dry_run) if once or dry_run else mirror.until_stopped
-    wanted = (*agents, EVERYONE) if everyone else agents
-    code: ExitCode = trio.run(work, config, output, folder, constellation, wanted)
+    code: ExitCode = await work(home, output, folder, (*agents, EVERYONE) if everyone else agents)
     return code

@@ -144,7 +144,7 @@ def test_what_help_a_command_and_a_start_import() -> None:
         ours = [name for name in modules if name.startswith(("pattern_core.", "pattern_db.", "pattern_server."))]
         return len(modules), len(ours), {name.split(".")[0] for name in modules}
 
-    late = {"openai", "anthropic", "mcp", "pint", "loro", "pypdf", "docx", "bs4", "watchfiles", "rich"}
+    late = {"openai", "anthropic", "mcp", "pint", "loro", "pypdf", "docx", "bs4", "rich"}
     modules, ours, names = imported("from pattern_server.cli import run; run(['--help'])")
     assert modules <= 240 and ours <= 5 and not names & HEAVY
     modules, ours, names = imported(

@@ -12,8 +12,7 @@ from urllib.parse import unquote, urlsplit
 import httpx2
 
 from pattern_server.cli.command import Home
-from pattern_server.cli.mirror.disk import OWN, Disk
-from pattern_server.cli.mirror.rounds import Mirror, MirrorEvent
+from pattern_server.cli.memory_files import OWN, Mirror, MirrorEvent
 from tests.pattern_server.cli.conftest import Answer, api_of, as_json
 
 ADA = {"id": "agent_ada", "name": "ada", "status": "active"}
@@ -153,9 +152,7 @@ class Desk:
 
     def restart(self) -> None:
         """Begin again from what is on the disk, as after a crash."""
-        if not self.is_dry:
-            Disk(self.root).own("blocks")
-        self.mirror = Mirror(self.root, self.told.append, is_dry=self.is_dry)
+        self.mirror = Mirror(self.root, "con_1", self.told.append, is_dry=self.is_dry)
 
     async def round(self, *names: str) -> Mirror:
         """One round, and the mirror after it; what it told is in `told`."""
@@ -179,4 +176,4 @@ class Desk:
 
     def did(self) -> list[tuple[str, str]]:
         """What was told: paths and deeds."""
-        return [(event.path, event.did.value) for event in self.told]
+        return [(event.path, event.did) for event in self.told]
