@@ -363,6 +363,7 @@ class Mirror:
                 end = "\n" * (block.text[-1:] not in ("", "\n"))  # as editors want it
                 fresh.write_text(block.text + end, encoding="utf-8", newline="")
                 fresh.chmod(0o444 if path.endswith(".jsonl") else 0o644)
+                durable.sync(fresh)  # which takes long; after the look only the name changes
                 if self._read(path) != expected:
                     self.is_unsettled = True
                     return
