@@ -28,7 +28,7 @@ from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult
 from pattern_core.sessions import Chat, Session
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import ERROR, plain
-from pattern_db.columns import Json, canonical, iso, to_json, unix_ms
+from pattern_db.columns import Json, iso, time_in, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, TurnStatus
 from pattern_db.errors import RowNotFound
@@ -141,8 +141,8 @@ def _is_taken(connection: Connection, session_id: str) -> bool:
 def _coming(row: Row, said: Sequence[Row], digest: bytes, now: str) -> _Coming:
     times: list[int] = []
     for one in said:
-        earliest = times[-1] if times else unix_ms(_time(row.get("created_at"), now))
-        times.append(min(max(unix_ms(_time(one.get("created_at"), iso(earliest))), earliest), unix_ms(now)))
+        earliest = times[-1] if times else unix_ms(time_in(row.get("created_at")) or now)
+        times.append(min(max(unix_ms(time_in(one.get("created_at")) or iso(earliest)), earliest), unix_ms(now)))
     return _Coming(row=row, said=said, digest=digest, times=times)
 
 
@@ -170,8 +170,8 @@ async def _store(
         events: list[Event] = []
         for at, chat in enumerate(coming):
             row = chat.row
-            created = _time(row.get("created_at"), now)
-            updated = max(created, _time(row.get("updated_at"), created))
+            created = time_in(row.get("created_at")) or now
+            updated = max(created, time_in(row.get("updated_at")) or created)
             title = plain(str(row.get("title") or ""))[:TITLE_CHARS_MAX] or None
             place = str(row.get("working_dir") or "") or None
             new = Session(row["id"], created, updated, title=title, origin=SYSTEM, working_dir=place)
@@ -261,13 +261,6 @@ def _ended(connection: Connection, turn: NewTurn, status: TurnStatus | None, at:
     error = {TurnStatus.INTERRUPTED: _CUT_OFF, TurnStatus.FAILED: _FAILED}.get(status)
     rest = turns.end(connection, key, status=status, ended_at=at, error=error)
     return append(connection, (key, turn.id), [ended(status, error, rest)], created_at=at)
-
-
-def _time(value: object, otherwise: str) -> str:
-    """Return a time as it is stored; `otherwise` for what is none."""
-    with suppress(ValueError):
-        return canonical(value) if isinstance(value, str) else otherwise
-    return otherwise
 
 
 # Rows out

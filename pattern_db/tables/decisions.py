@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pattern_db.columns import to_json
+from pattern_db.columns import from_json, to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.errors import RowConflict
@@ -20,7 +20,8 @@ LINKS_MAX = 50_000
 @dataclass(frozen=True, slots=True)
 class DecisionRow:
     """A decision. The times are None if its file does not say them; `cwd` and `project` are those of the program that
-    wrote it. `changed_by` is the author of the newest change.
+    wrote it. `changed_by` is the author of the newest change. Links are read with it: of several that supersede it, the
+    last id.
     """
 
     id: str
@@ -49,6 +50,22 @@ class DecisionRow:
     injection_count: int = 0
     last_retrieved_at: str | None = None
     last_injected_at: str | None = None
+    supersedes: Sequence[str] = ()
+    superseded_by: str | None = None
+    conflicts_with: Sequence[str] = ()
+
+
+class DecisionWords(NamedTuple):
+    """What a decision is found by; `tags` and `details` are JSON."""
+
+    id: str
+    is_shown: bool  # neither archived nor superseded
+    archived: bool
+    title: str
+    tags: str
+    text: str
+    summary: str
+    details: str
 
 
 class DecisionLink(NamedTuple):
@@ -70,12 +87,32 @@ class DecisionLine(NamedTuple):
     line: bytes
 
 
+_LINKED = "FROM decision_links WHERE {} = id AND kind = '{}'"
 _DECISIONS = Table(
     "decisions",
     DecisionRow,
     "decision {}",
     json=("tags", "details"),
-    types={"source": DecisionSource, "important": bool, "archived": bool},
+    computed={
+        "supersedes": f"(SELECT json_group_array(to_id) {_LINKED.format('from_id', 'supersedes')})",
+        "superseded_by": f"(SELECT max(from_id) {_LINKED.format('to_id', 'supersedes')})",
+        "conflicts_with": f"(SELECT json_group_array(to_id) FROM (SELECT to_id {_LINKED.format('from_id', 'conflicts')}"
+        f" UNION SELECT from_id {_LINKED.format('to_id', 'conflicts')} ORDER BY 1))",
+    },
+    types={
+        "source": DecisionSource,
+        "important": bool,
+        "archived": bool,
+        **dict.fromkeys(("supersedes", "conflicts_with"), lambda text: tuple(from_json(text))),
+    },
+)
+_WORDS = Table(
+    "decisions",
+    DecisionWords,
+    columns={
+        "is_shown": f"archived = 0 AND NOT EXISTS (SELECT 1 {_LINKED.format('to_id', 'supersedes')})",
+        "summary": "coalesce(summary, '')",
+    },
 )
 _LINKS = Table("decision_links", DecisionLink, types={"kind": DecisionLinkKind})
 _LINES = Table("decision_lines", DecisionLine, types={"is_trusted": bool})
@@ -93,6 +130,11 @@ def of_workspace(
         " WHERE id = ?3), 0) ORDER BY rowid LIMIT ?4",
         (workspace, archived, after, limit),
     )
+
+
+def words(connection: Connection, workspace: str | None) -> list[DecisionWords]:
+    """Return what the decisions of a workspace, or of all, are found by, in the order in which they were stored."""
+    return _WORDS.select(connection, "WHERE ?1 IS NULL OR workspace = ?1 ORDER BY rowid", (workspace,))
 
 
 def some(connection: Connection, ids: Sequence[str]) -> list[DecisionRow]:
@@ -138,8 +180,8 @@ def replace(connection: Connection, row: DecisionRow) -> None:
     Raises:
         RowNotFound: there is none.
     """
-    values = dict(zip((field.name for field in fields(row)), _DECISIONS.values(row), strict=True))
-    _DECISIONS.change(connection, values.pop("id"), values)
+    _DECISIONS.update(connection, row)
+    _DECISIONS.change(connection, row.id, {"created_at": row.created_at})
     meta.count_up(connection, meta.DECISIONS)
 
 

@@ -319,7 +319,7 @@ def _work(file: Path, name: str) -> None:
                     await store.exchange(seen, done.outgoing)
                 sys.stdout.write(f"{made.id}\n")
                 sys.stdout.flush()
-                known = [row.id for row in (await core.decisions.known(shop))[0]]
+                known = [row.id for row in await core.decisions.known(shop)]
                 await core.decisions.change(shop, known[-2], {"title": "changed"}, author=USER)
 
     trio.run(sync if name == "sync" else work)

@@ -101,6 +101,11 @@ def test_links_have_no_cycles_and_a_conflict_is_of_both(db: Connection) -> None:
         decisions.link(db, DecisionLink("a", "a", CONFLICTS))
     with pytest.raises(apsw.ConstraintError):
         decisions.link(db, DecisionLink("a", "unknown", CONFLICTS))
+    a, b, c = decisions.of_workspace(db, "w")
+    assert (a.superseded_by, a.supersedes, a.conflicts_with) == ("b", (), ("c",))
+    assert (b.superseded_by, b.supersedes, b.conflicts_with) == ("c", ("a",), ())
+    assert (c.superseded_by, c.supersedes, c.conflicts_with) == (None, ("b",), ("a",))
+    assert [one.is_shown for one in decisions.words(db, None)] == [0, 0, 1]
     decisions.unlink(db, DecisionLink("c", "a", CONFLICTS))
     decisions.unlink(db, DecisionLink("b", "c", SUPERSEDES))
     assert len(decisions.links(db, None)) == 2
