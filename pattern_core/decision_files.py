@@ -95,10 +95,10 @@ class _Plan:
     changed: list[Decision] = field(default_factory=list)
     lines: list[DecisionLine] = field(default_factory=list)
     relined: list[tuple[str, bytes]] = field(default_factory=list)
-    links: list[DecisionLink] = field(default_factory=list)
-    unlinked: list[DecisionLink] = field(default_factory=list)
+    links: Sequence[DecisionLink] = ()
+    unlinked: frozenset[DecisionLink] = frozenset()
 
-    def store(self, connection: Connection) -> None:
+    def store(self, connection: Connection, workspace: str) -> None:
         """Store it within the caller's transaction."""
         decisions.add(connection, self.rows)
         for row in self.changed:
@@ -106,10 +106,8 @@ class _Plan:
         decisions.add_lines(connection, self.lines)
         for line_id, line in self.relined:
             decisions.set_line(connection, line_id, line)
-        for link in self.unlinked:
-            decisions.unlink(connection, link)
-        for link in self.links:
-            decisions.link(connection, link)
+        left = {*decisions.links(connection, workspace)} - self.unlinked
+        decisions.set_links(connection, workspace, {*left, *self.links})
 
 
 async def import_decisions(
@@ -138,7 +136,7 @@ async def import_decisions(
         audit = done.audit(storage, source, system=KIND, workspace=workspace)
         counts = {"added": done.added[KIND], "updated": done.updated[KIND]}
         async with given_or_alone(None, storage.commit) as work:
-            work.store(plan.store)
+            work.store(plan.store, workspace)
             work.store(imports.add, audit)
             if plan.rows:
                 on_new(work)
@@ -294,8 +292,8 @@ def _plan_links(plan: _Plan, stored: _Stored, before: Mapping[str, Record], afte
     """Add the links that only the new records say, and remove those that only the old ones said."""
     old, _ = _without_cycles(_links_of(before), ())
     new, dropped = _without_cycles(_links_of(after), ())
-    plan.unlinked = [link for link in old if link not in set(new)]
-    left = [link for link in stored.links if link not in set(plan.unlinked)]
+    plan.unlinked = frozenset(old) - {*new}
+    left = {*stored.links} - plan.unlinked
     plan.links, more = _without_cycles([link for link in new if link not in {*old, *left}], left)
     cyclic = [*dropped, *more]
     plan.done.skipped.extend(f"{link.from_id} cannot supersede {link.to_id}, which supersedes it" for link in cyclic)

@@ -19,14 +19,14 @@ from pattern_db.columns import unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind
 from pattern_db.tables import decisions
-from pattern_db.tables.decisions import DecisionRow
+from pattern_db.tables.decisions import DecisionLink, DecisionRow
 
 TITLE_UNITS_MAX, TEXT_UNITS_MAX = 500, 4_000  # of UTF-16
 TAGS_MAX, TAG_CHARS_MAX = 32, 100
 CHANGED = "decision.changed"
-PATCHABLE = frozenset(
-    {"title", "text", "summary", "tags", "scope", "decision_key", "details", "confidence", "freshness"}
-    | {"important", "archived", "kb_path"}
+PATCHABLE = (
+    *("archived", "confidence", "decision_key", "details", "freshness", "important", "kb_path", "scope", "summary"),
+    *("tags", "text", "title"),
 )
 LINKED = {"supersedes": DecisionLinkKind.SUPERSEDES, "conflicts_with": DecisionLinkKind.CONFLICTS}
 VALUES: Mapping[str, frozenset[str]] = {
@@ -146,15 +146,12 @@ class Decisions:
             Conflict: a decision would supersede itself by way of others, or there are too many links.
         """
         linked = {kind: [*changes[name]] for name, kind in LINKED.items() if name in changes}
-        changes = {name: value for name, value in changes.items() if name not in LINKED}
-        if unknown := set(changes) - PATCHABLE:
-            raise InvalidInput(
-                f"{min(unknown)!r} of a decision cannot be changed; can be: {', '.join(sorted(PATCHABLE))}"
-            )
+        if unknown := {*changes} - {*PATCHABLE, *LINKED}:
+            raise InvalidInput(f"{min(unknown)!r} of a decision cannot be changed; can be: {', '.join(PATCHABLE)}")
         for name, allowed in VALUES.items():
             if changes.get(name) is not None and changes[name] not in allowed:
                 raise InvalidInput(f"`{name}` is one of {', '.join(sorted(allowed))}, not {changes[name]!r}")
-        clean = {name: _clean(value) for name, value in changes.items()}
+        clean = {name: _clean(value) for name, value in changes.items() if name not in LINKED}
         if "tags" in clean:
             clean["tags"] = _checked(clean["tags"])
         if clean.get("title") == "":
@@ -167,8 +164,13 @@ class Decisions:
             if missing := [one for one in ids if one not in here]:
                 raise NotFound(f"there is no decision {missing[0]!r} in this workspace")
             decisions.change(connection, decision_id, clean)
-            for kind, others in linked.items():
-                decisions.set_links(connection, decision_id, kind, others)
+            links = {
+                link
+                for link in decisions.links(connection, workspace)
+                if link.kind not in linked or decision_id not in link[: 1 + (link.kind is DecisionLinkKind.CONFLICTS)]
+            }
+            links |= {DecisionLink(decision_id, other, kind) for kind, others in linked.items() for other in others}
+            decisions.set_links(connection, workspace, links)
 
         async with given_or_alone(None, self._storage.commit) as work:
             work.store(store)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from pattern_db.columns import from_json, to_json
@@ -207,47 +209,30 @@ def links(connection: Connection, workspace: str | None) -> list[DecisionLink]:
     return _LINKS.select(connection, f"{where} ORDER BY from_id, to_id, kind", (workspace,))
 
 
-def link(connection: Connection, given: DecisionLink) -> None:
-    """Link two decisions; again it changes nothing.
+def set_links(connection: Connection, workspace: str, given: Iterable[DecisionLink]) -> None:
+    """Let the decisions of a workspace have these links and no others; a conflict may be given in either order.
 
     Raises:
-        RowConflict: a decision would supersede itself, or there are too many links.
+        RowConflict: a decision would supersede or contradict itself, or there are too many links.
         apsw.ConstraintError: a decision does not exist (translated to `RowConflict`).
     """
-    if given.from_id == given.to_id:
-        raise RowConflict(f"{given.to_id} cannot supersede or contradict itself; name two decisions")
-    if given.kind is DecisionLinkKind.SUPERSEDES:
-        below = (
-            "WITH RECURSIVE below(id) AS (SELECT ?1 UNION SELECT to_id FROM decision_links JOIN below"
-            " ON from_id = below.id AND kind = 'supersedes') SELECT 1 FROM below WHERE id = ?2"
-        )
-        if fetch_all(connection, below, (given.to_id, given.from_id)):
-            raise RowConflict(f"{given.to_id} supersedes {given.from_id} already; a decision cannot supersede itself")
-    elif given.to_id < given.from_id:
-        given = given._replace(from_id=given.to_id, to_id=given.from_id)
-    _LINKS.insert(connection, [given], "ON CONFLICT DO NOTHING")
+    kinds, below = DecisionLinkKind, defaultdict[str, set[str]](set)
+    wanted = {DecisionLink(*sorted(one[:2]), one.kind) if one.kind is kinds.CONFLICTS else one for one in given}
+    for one in wanted:
+        if one.kind is kinds.SUPERSEDES or one.from_id == one.to_id:
+            below[one.from_id].add(one.to_id)
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        said = f"{error.args[1][0]} would supersede or contradict itself"
+        raise RowConflict(f"{said}; name other decisions, or first remove the link between them") from None
+    before = {*links(connection, workspace)}
+    where = "from_id = ? AND to_id = ? AND kind = ?"
+    connection.executemany(f"DELETE FROM decision_links WHERE {where}", before - wanted)
+    _LINKS.insert(connection, wanted - before)
     meta.count_up(connection, meta.DECISIONS)
     if _LINKS.count(connection) > LINKS_MAX:
         raise RowConflict(f"a constellation has at most {LINKS_MAX:,} links between decisions; remove some")
-
-
-def unlink(connection: Connection, given: DecisionLink) -> None:
-    """Remove a link, if there is one; of a conflict in either order."""
-    connection.execute(
-        "DELETE FROM decision_links WHERE kind = ?3 AND ((from_id = ?1 AND to_id = ?2) OR (?3 = 'conflicts'"
-        " AND from_id = ?2 AND to_id = ?1))",
-        given,
-    )
-    meta.count_up(connection, meta.DECISIONS)
-
-
-def set_links(connection: Connection, decision_id: str, kind: DecisionLinkKind, others: Sequence[str]) -> None:
-    """Let a decision supersede, or be in conflict with, these others and none else. Raises as `link`."""
-    is_its = "kind = ?2 AND (from_id = ?1 OR (?2 = 'conflicts' AND to_id = ?1))"
-    connection.execute(f"DELETE FROM decision_links WHERE {is_its}", (decision_id, kind))
-    meta.count_up(connection, meta.DECISIONS)
-    for other in others:
-        link(connection, DecisionLink(decision_id, other, kind))
 
 
 def lines(connection: Connection, workspace: str) -> list[DecisionLine]:
