@@ -163,8 +163,11 @@ def faults(content: str, source: GuidanceSource, profile: str = "") -> Iterator[
 
 def likeness(one: str, other: str, least: float) -> float:
     """Return how alike two texts are, from 0 to 1; 0 if that is less than `least`."""
-    matcher = SequenceMatcher(None, normal(one), normal(other), autojunk=False)
-    if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < least:
+    one, other = normal(one), normal(other)
+    if 2 * min(len(one), len(other)) < least * (len(one) + len(other)):
+        return 0.0
+    matcher = SequenceMatcher(None, one, other, autojunk=False)
+    if matcher.quick_ratio() < least:
         return 0.0
     return ratio if (ratio := matcher.ratio()) >= least else 0.0
 

@@ -23,10 +23,9 @@ from pattern_core.guidance import SECTION, TASK_TYPE
 from pattern_core.guidance_quality import (
     CHARS_USUAL_MAX,
     CHARS_USUAL_MIN,
-    contradicts,
     faults,
     length_fault,
-    normal,
+    like_others,
     utility_ratio,
 )
 from pattern_core.untrusted import masked
@@ -189,10 +188,9 @@ def changed(raw: Raw, task_type: str, row: GuidanceRow) -> Raw:
 def made(row: GuidanceRow) -> Raw:
     """Return guidance that was made here as a bullet."""
     times = {"created_at": _written_time(row.created_at), "last_used": _written_time(row.last_used_at)}
-    about = {"source_task": row.source_task, "source": row.source.value}
-    score = {"utility_score": utility_ratio(row.helpful, row.harmful)}
-    given = {"id": row.id, **shown(row), **times, **about, **score}
-    return {key: given[key] for key in _KEYS}
+    about = {"id": row.id, "source_task": row.source_task, "source": row.source.value}
+    made: Raw = current({**shown(row), **times, **about}, row.task_type)
+    return made
 
 
 def current(raw: Any, task_type: str) -> Any:
@@ -277,10 +275,7 @@ def read(path: str, data: bytes, kinds: Sequence[str] = ("playbooks", *KINDS)) -
 
 def _check_bullets(done: FolderCheck, name: str, bullets: Sequence[Any], profile: str) -> int:
     """Check the bullets of a file; return how many are valid."""
-    seen = dict[str, int]()
-    texts = dict[str, int]()
-    claims = list[tuple[int, str]]()
-    valid = 0
+    seen, others, valid = dict[str, int](), list[tuple[str, str]](), 0
     for number, raw in enumerate(bullets):
         place = f"{name}.json[{number}]"
         try:
@@ -296,10 +291,9 @@ def _check_bullets(done: FolderCheck, name: str, bullets: Sequence[Any], profile
         valid += problem is None
         done.errors += [f"{place}: {problem}"] * (problem is not None)
         done.warnings += [f"{place}: {words}" for words in _remarks(raw, bullet, profile)]
-        if (first := texts.setdefault(normal(bullet.content), number)) != number:
-            done.warnings.append(f"{place}: the same content as [{first}]")
-        done.warnings += [f"{place}: contradicts [{at}]" for at, text in claims if contradicts(text, bullet.content)]
-        claims.append((number, bullet.content))
+        if (like := like_others(bullet.content, others)) is not None:
+            done.warnings.append(f"{place}: {like.reason}")
+        others.append((f"[{number}]", bullet.content))
     return valid
 
 

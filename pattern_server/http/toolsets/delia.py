@@ -90,7 +90,7 @@ async def complete_task(
     said = GuidanceVerdict.HELPFUL if success else GuidanceVerdict.USED
     verdicts = {**dict.fromkeys(applied, said), **dict.fromkeys(harmful, GuidanceVerdict.HARMFUL)}
     run, note = _run(call, task_summary or ""), failure_reason or task_summary
-    rated = await delia.guidance.rate(
+    rated = await delia.constellation.guidance.rate(
         verdicts, author=delia.author, turn=run, note=None if note is None else note[:500]
     )
     done: dict[str, object] = {
@@ -136,17 +136,17 @@ async def playbook(
             shown = {name: getattr(row, name) for name in ("id", "content", "section", "task_type")}
             return {"status": "added", "bullet": shown}
         case "delete":
-            row, _ = await delia.guidance.get(bullet_id or "")
+            row, _ = await delia.constellation.guidance.get(bullet_id or "")
             if row.workspace != delia.workspace:
                 raise NotFound(f"there is no bullet {bullet_id!r} in this project")
-            await delia.guidance.decide(row.id, GuidanceState.ARCHIVED, author=delia.author)
+            await delia.constellation.guidance.decide(row.id, GuidanceState.ARCHIVED, author=delia.author)
             return {"status": "deleted", "bullet_id": row.id}
         case "prune":
-            queue = await delia.guidance.queue(delia.workspace)
+            queue = await delia.constellation.guidance.queue(delia.workspace)
             return {
                 "to_archive": [{"id": row.id, "reason": why} for row, why in queue if row.state is GuidanceState.ACTIVE]
             }
-    rows = await delia.guidance.select(delia.workspace, LIVING, task_types=None if task_type is None else [task_type])
+    rows = await delia.constellation.guidance.select(delia.workspace, LIVING, task_types=None if task_type is None else [task_type])
     if action == "list" and task_type is None:
         return {"playbooks": Counter(sorted(row.task_type for row in rows)), "total": len(rows)}
     if action == "stats":
@@ -240,7 +240,7 @@ async def _documents(delia: Delia, kind: str) -> dict[str, str]:
 
 async def _added(delia: Delia, new: NewGuidance, run: str) -> tuple[Advice, bool]:
     _, profile = (await delia.documents()).get(CORE, ("", ""))
-    return await delia.guidance.add(delia.workspace, new, author=delia.author, turn=run, profile=profile)
+    return await delia.constellation.guidance.add(delia.workspace, new, author=delia.author, turn=run, profile=profile)
 
 
 def _run(call: ServedCall, task: str) -> str:
