@@ -132,6 +132,18 @@ async def test_c44_three_sessions_one_running_come_once_and_go_out_as_they_came(
     assert read(tmp_path / "out.db").tables == expected
 
 
+async def test_a_dry_run_counts_as_the_import_does_and_stores_nothing() -> None:
+    async with running() as world:
+        storage, ada = world.constellation.storage, await world.agent("ada")
+        given = tables()
+        given["messages"].append(said(99, FIRST, "robot", "x"))
+        about = {"source": "c.db", "author": USER}
+        dry = await import_chats(storage, ada.id, given, **about, is_dry=True)
+        assert (await export_chats(storage))["sessions"] == []
+        done = await import_chats(storage, ada.id, given, **about)
+        assert (dry, len(dry.skipped)) == (done, 1) and dry.added["sessions"] == 3
+
+
 async def test_messages_have_the_original_cells_and_a_cut_off_call_gets_a_result() -> None:
     async with home() as world:
         await imported(world, tables())
