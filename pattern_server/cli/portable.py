@@ -308,9 +308,7 @@ async def delta(home: Home, output: Output, paths: tuple[Path, ...], workspace: 
 @click.option("--plans", type=_DIRECTORY, help="A directory with plans; they become the files of the folder `plans`.")
 @agent_option
 @dry_option
-async def codepilot(
-    home: Home, output: Output, file: Path, plans: Path | None, agent: str, dry_run: bool
-) -> ExitCode:
+async def codepilot(home: Home, output: Output, file: Path, plans: Path | None, agent: str, dry_run: bool) -> ExitCode:
     """Import the sessions of a file of Codepilot as an agent's; the same file again changes nothing.
 
     They keep their ids, and can be continued; one that was running is interrupted. The file is read from a copy.

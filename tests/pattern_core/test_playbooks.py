@@ -87,7 +87,9 @@ class Shop(Delia):
         return (await export_folder(self))[path]
 
     async def rows(self) -> dict[str, GuidanceRow]:
-        return {one.content: one for one in await self.constellation.guidance.select(self.workspace, tuple(GuidanceState))}
+        return {
+            one.content: one for one in await self.constellation.guidance.select(self.workspace, tuple(GuidanceState))
+        }
 
 
 @asynccontextmanager
@@ -227,7 +229,9 @@ async def test_imported_guidance_is_a_proposal_unless_it_is_trusted_and_secrets_
         assert SECRET not in await here.give()
         assert counts(await here.take(text)) == (0, 0, 1)
         await here.take(("playbooks/git.json", GOLDEN), is_trusted=True)
-        assert [one.state for one in await here.constellation.guidance.select(here.workspace, task_types=["git"])] == [ACTIVE]
+        assert [one.state for one in await here.constellation.guidance.select(here.workspace, task_types=["git"])] == [
+            ACTIVE
+        ]
 
 
 async def test_a_change_in_the_file_is_followed_and_one_on_both_sides_is_a_conflict() -> None:

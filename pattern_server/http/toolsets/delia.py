@@ -146,7 +146,9 @@ async def playbook(
             return {
                 "to_archive": [{"id": row.id, "reason": why} for row, why in queue if row.state is GuidanceState.ACTIVE]
             }
-    rows = await delia.constellation.guidance.select(delia.workspace, LIVING, task_types=None if task_type is None else [task_type])
+    rows = await delia.constellation.guidance.select(
+        delia.workspace, LIVING, task_types=None if task_type is None else [task_type]
+    )
     if action == "list" and task_type is None:
         return {"playbooks": Counter(sorted(row.task_type for row in rows)), "total": len(rows)}
     if action == "stats":
