@@ -126,7 +126,7 @@ async def playbook(
     limit: Annotated[int, f"From 1 to {LIMIT_MAX}."] = 5,
 ) -> object:
     """Manage playbooks. What is added waits for a person; prune only lists what a person should archive."""
-    delia = await _opened(call, is_written=action == "add")
+    delia, guidance = await _opened(call, is_written=action == "add"), call.constellation.guidance
     match action:
         case "add":
             new = NewGuidance(content=content or "", task_type=task_type or PROJECT, section=section or SECTION)
@@ -136,19 +136,17 @@ async def playbook(
             shown = {name: getattr(row, name) for name in ("id", "content", "section", "task_type")}
             return {"status": "added", "bullet": shown}
         case "delete":
-            row, _ = await delia.constellation.guidance.get(bullet_id or "")
+            row, _ = await guidance.get(bullet_id or "")
             if row.workspace != delia.workspace:
                 raise NotFound(f"there is no bullet {bullet_id!r} in this project")
-            await delia.constellation.guidance.decide(row.id, GuidanceState.ARCHIVED, author=delia.author)
+            await guidance.decide(row.id, GuidanceState.ARCHIVED, author=delia.author)
             return {"status": "deleted", "bullet_id": row.id}
         case "prune":
-            queue = await delia.constellation.guidance.queue(delia.workspace)
+            queue = await guidance.queue(delia.workspace)
             return {
                 "to_archive": [{"id": row.id, "reason": why} for row, why in queue if row.state is GuidanceState.ACTIVE]
             }
-    rows = await delia.constellation.guidance.select(
-        delia.workspace, LIVING, task_types=None if task_type is None else [task_type]
-    )
+    rows = await guidance.select(delia.workspace, LIVING, task_types=None if task_type is None else [task_type])
     if action == "list" and task_type is None:
         return {"playbooks": Counter(sorted(row.task_type for row in rows)), "total": len(rows)}
     if action == "stats":
