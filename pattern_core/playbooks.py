@@ -16,7 +16,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from pattern_core.errors import InvalidInput
 from pattern_core.guidance import SECTION, TASK_TYPE
@@ -59,19 +61,27 @@ class Playbook:
     bullets: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bullet:
+Words = Annotated[str, Field(pattern=r"\S")]
+Count = Annotated[
+    int,
+    BeforeValidator(lambda value: int(value) if isinstance(value, str) and value.isdecimal() else value),
+    Field(strict=True, ge=0, le=COUNT_MAX),
+]
+Time = Annotated[str | None, BeforeValidator(lambda value: _time(value))]
+
+
+class Bullet(BaseModel):
     """A bullet as it is read: with our names of its times, and an id in any case."""
 
-    id: str
-    content: str
-    section: str
-    helpful_count: int
-    harmful_count: int
-    created_at: str | None
-    last_used: str | None
-    source_task: str | None
-    source: GuidanceSource
+    id: Words
+    content: Words
+    section: Words = SECTION
+    helpful_count: Count = 0
+    harmful_count: Count = 0
+    created_at: Time = None
+    last_used: Time = None
+    source_task: Words | None = None
+    source: GuidanceSource = GuidanceSource.LEARNED
 
     @property
     def compared(self) -> dict[str, object]:
@@ -126,32 +136,13 @@ def bullet_of(raw: Any, task_type: str) -> Bullet:
     if not isinstance(raw, dict):
         raise InvalidInput("not an object")
     given = {**{_OLD_KEYS[key]: value for key, value in raw.items() if key in _OLD_KEYS}, **raw}
-    content = given.get("content")
-    if content is None:
-        raise InvalidInput("content: field required")
-    bullet_id, section, task = (given.get(name) for name in ("id", "section", "source_task"))
-    texts = {"content": content, "id": bullet_id or "-", "section": section or SECTION, "source_task": task or "-"}
-    for name, value in texts.items():
-        if not isinstance(value, str) or not value.strip():
-            raise InvalidInput(f"{name}: not a text")
-        try:
-            value.encode()
-        except UnicodeError:
-            raise InvalidInput(f"{name}: not valid Unicode") from None
-    source = given.get("source") or "learned"
-    if source not in [*GuidanceSource]:
-        raise InvalidInput(f"source: one of {', '.join(GuidanceSource)}, not {str(source)[:50]!r}")
-    return Bullet(
-        id=bullet_id or f"strat-{hashlib.sha256(f'{task_type}/{content}'.encode()).hexdigest()[:8]}",
-        content=content,
-        section=texts["section"],
-        helpful_count=_count(given, "helpful_count"),
-        harmful_count=_count(given, "harmful_count"),
-        created_at=_time(given.get("created_at")),
-        last_used=_time(given.get("last_used")),
-        source_task=task or None,
-        source=GuidanceSource(source),
-    )
+    given = {key: value for key, value in given.items() if value not in (None, "")}
+    known = hashlib.sha256(f"{task_type}/{given.get('content')}".encode(errors="replace"))
+    try:
+        return Bullet.model_validate({"id": f"strat-{known.hexdigest()[:8]}", **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidInput(f"{first['loc'][0]}: {first['msg'].lower()}") from None
 
 
 def without_secrets(value: Any) -> Any:
@@ -309,15 +300,6 @@ def _remarks(raw: Raw, bullet: Bullet, profile: str) -> Iterator[str]:
     score = raw.get("utility_score", 0)
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         yield "utility_score: not a number from 0 to 1"
-
-
-def _count(given: Raw, name: str) -> int:
-    value = given.get(name) or 0
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= COUNT_MAX:
-        raise InvalidInput(f"{name}: a number that is not negative, not {str(given[name])[:50]!r}")
-    return value
 
 
 def _time(value: Any) -> str | None:
