@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -214,7 +215,7 @@ async def test_mutated_sessions_are_never_lost() -> None:
     chance = random.Random(11)
     values: list[Any] = [None, "", "null", 7, -1, 2**62, 1.5, "[1]", "{", "Error: no", "\x00\x1b", "2025-13-01", FIRST]
     async with home() as world:
-        for trial in range(60):
+        for trial in range(int(os.environ.get("PATTERN_TEST_EXAMPLES", "60"))):
             rows = tables()
             for _change in range(chance.randrange(1, 4)):
                 table = chance.choice(["sessions", "messages"])
