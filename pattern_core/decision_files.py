@@ -39,7 +39,7 @@ _KEYS = {
 }
 _LINKED = ("supersedes", "supersededBy", "conflictsWith")
 _TIMES, _LISTS, _FLAGS = {"createdAt", "updatedAt"}, {"tags", "details"}, {"important", "archived"}
-_USE = ("retrievalCount", "injectionCount", "lastRetrievedAt", "lastInjectedAt")
+_USE = {"retrievalCount", "injectionCount", "lastRetrievedAt", "lastInjectedAt"}
 _COUNTS, _TEXTS = {"retrievalCount", "injectionCount"}, {"cwd", "project", "title", "text"}
 _WORDS = {"title", "text", "summary"}  # which people wrote, and which may hold secrets
 
@@ -57,14 +57,14 @@ class _Stored:
         """Return the records of the files by id, in their order."""
         return {line.decision_id: record_of(line.line) for line in self.lines if line.decision_id}
 
-    def written(self, *, is_counted: bool = True) -> dict[str, bytes]:
-        """Return the line of each decision as it is now, without its line end; unless `is_counted`, as if it had not
-        been used here.
+    def written(self) -> tuple[dict[str, bytes], dict[str, set[str]]]:
+        """Return, by id, the line of each decision as it is now, without its line end, and the keys that differ from the
+        imported line.
         """
         records = self.records()
         then = _by_decision(_without_cycles(_links_of(records), ())[0])
         trusted = {line.decision_id: line for line in self.lines}
-        made: dict[str, bytes] = {}
+        made, differs = dict[str, bytes](), dict[str, set[str]]()
         for row in self.rows.values():
             came = dict(records.get(row.id, {}))
             shown = _shown(row)
@@ -74,7 +74,6 @@ class _Stored:
             line = trusted[row.id]
             before = decision_of(came, row.workspace, is_trusted=line.is_trusted, author=row.changed_by)
             old = _shown(replace(before, **then[row.id]))
-            shown |= {} if is_counted else {name: old[name] for name in _USE}
             changed = {name: value for name, value in shown.items() if value != old[name]}
             for name, value in changed.items():
                 if name in ("supersedes", "conflictsWith"):  # what it says of decisions that are not there stays
@@ -83,7 +82,8 @@ class _Stored:
                 came[name] = value
             left = {name: value for name, value in came.items() if value is not None or name not in changed}
             made[row.id] = _bytes_of(left) if changed else line.line.rstrip(b"\r\n")
-        return made
+            differs[row.id] = {*changed}
+        return made, differs
 
 
 @dataclass(slots=True)
@@ -200,8 +200,7 @@ def _planned(
     stored: _Stored, workspace: str, data: bytes, *, author: str, is_trusted: bool, new_id: Callable[[str], str]
 ) -> _Plan:
     plan, lines = _Plan(), {line.decision_id: line for line in stored.lines if line.decision_id}
-    done, written, records = plan.done, stored.written(), stored.records()
-    unused = stored.written(is_counted=False)
+    done, records, (written, differs) = plan.done, stored.records(), stored.written()
     kept = Counter(line.line.rstrip(b"\r\n") for line in stored.lines if line.decision_id is None)
     before, seen = dict(records), set[str]()
     position = max((line.position for line in stored.lines), default=0)
@@ -235,7 +234,7 @@ def _planned(
                 plan.lines.append(DecisionLine(new_id("line"), workspace, position, record_id, True, line))
             elif content != base:
                 plan.relined.append((old.id, line))
-        elif old is not None and unused[record_id] == base:
+        elif old is not None and differs[record_id] <= _USE:
             given = decision_of(record, workspace, is_trusted=old.is_trusted or row.important, author=author)
             plan.changed.append(_with_use(given, row, decision_of(records[record_id], workspace, author=author)))
             plan.relined.append((old.id, line))
@@ -337,7 +336,7 @@ def _without_cycles(
 
 
 def _exported(stored: _Stored) -> bytes:
-    written, out = stored.written(), bytearray()
+    (written, _differs), out = stored.written(), bytearray()
     listed = {line.decision_id for line in stored.lines}
     for line in stored.lines:
         if out and not out.endswith(b"\n"):  # the last line of an earlier file
