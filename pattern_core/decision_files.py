@@ -58,8 +58,8 @@ class _Stored:
         return {line.decision_id: record_of(line.line) for line in self.lines if line.decision_id}
 
     def written(self) -> tuple[dict[str, bytes], dict[str, set[str]]]:
-        """Return, by id, the line of each decision as it is now, without its line end, and the keys that differ from the
-        imported line.
+        """Return, by id, the line of each decision as it is now, without its line end, and the keys that differ from
+        the imported line.
         """
         records = self.records()
         then = _by_decision(_without_cycles(_links_of(records), ())[0])
@@ -82,7 +82,8 @@ class _Stored:
                 came[name] = value
             left = {name: value for name, value in came.items() if value is not None or name not in changed}
             made[row.id] = _bytes_of(left) if changed else line.line.rstrip(b"\r\n")
-            differs[row.id] = {*changed}
+            record = records[row.id]
+            differs[row.id] = {name for name in changed if came[name] != record.get(name)}
         return made, differs
 
 
