@@ -206,9 +206,9 @@ def _planned(
     before, seen = dict(records), set[str]()
     position = max((line.position for line in stored.lines), default=0)
     for number, line, record, problem in _read(data):
-        content = line.rstrip(b"\r\n")
-        if record is not None and record["id"] in stored.elsewhere:
-            record, problem = None, f"line {number}: the decision {record['id']} is in another workspace"
+        content, record_id = line.rstrip(b"\r\n"), "" if record is None else record["id"]
+        if record_id in stored.elsewhere:
+            record, problem = None, f"line {number}: the decision {record_id} is in another workspace"
         if record is None:
             done.skipped.extend([problem] * bool(problem))
             if kept[content]:
@@ -217,7 +217,7 @@ def _planned(
                 position += 1
                 plan.lines.append(DecisionLine(new_id("line"), workspace, position, None, is_trusted, line))
             continue
-        seen.add(record_id := record["id"])
+        seen.add(record_id)
         old, row = lines.get(record_id), stored.rows.get(record_id)
         base = None if old is None else old.line.rstrip(b"\r\n")
         if row is None:

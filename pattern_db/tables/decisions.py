@@ -203,10 +203,10 @@ def elsewhere(connection: Connection, workspace: str) -> list[str]:
     return [one for (one,) in fetch_all(connection, "SELECT id FROM decisions WHERE workspace <> ?", (workspace,))]
 
 
-def links(connection: Connection, workspace: str | None) -> list[DecisionLink]:
-    """Return the links of the decisions of a workspace, or of all."""
-    where = "WHERE ?1 IS NULL OR from_id IN (SELECT id FROM decisions WHERE workspace = ?1)"
-    return _LINKS.select(connection, f"{where} ORDER BY from_id, to_id, kind", (workspace,))
+def links(connection: Connection, workspace: str) -> list[DecisionLink]:
+    """Return the links of the decisions of a workspace."""
+    where = "WHERE from_id IN (SELECT id FROM decisions WHERE workspace = ?) ORDER BY from_id, to_id, kind"
+    return _LINKS.select(connection, where, (workspace,))
 
 
 def set_links(connection: Connection, workspace: str, given: Iterable[DecisionLink]) -> None:
@@ -217,10 +217,12 @@ def set_links(connection: Connection, workspace: str, given: Iterable[DecisionLi
         apsw.ConstraintError: a decision does not exist (translated to `RowConflict`).
     """
     kinds, below = DecisionLinkKind, defaultdict[str, set[str]](set)
-    wanted = {DecisionLink(*sorted(one[:2]), one.kind) if one.kind is kinds.CONFLICTS else one for one in given}
-    for one in wanted:
-        if one.kind is kinds.SUPERSEDES or one.from_id == one.to_id:
-            below[one.from_id].add(one.to_id)
+    wanted = set[DecisionLink]()
+    for one in given:
+        low, high = (min(one[:2]), max(one[:2])) if one.kind is kinds.CONFLICTS else one[:2]
+        wanted.add(DecisionLink(low, high, one.kind))
+        if one.kind is kinds.SUPERSEDES or low == high:
+            below[low].add(high)
     try:
         TopologicalSorter(below).prepare()
     except CycleError as error:

@@ -138,7 +138,7 @@ async def test_a_dry_run_counts_as_the_import_does_and_stores_nothing() -> None:
         storage, ada = world.constellation.storage, await world.agent("ada")
         given = tables()
         given["messages"].append(said(99, FIRST, "robot", "x"))
-        about = {"source": "c.db", "author": USER}
+        about: dict[str, Any] = {"source": "c.db", "author": USER}
         dry = await import_chats(storage, ada.id, given, **about, is_dry=True)
         assert (await export_chats(storage))["sessions"] == []
         done = await import_chats(storage, ada.id, given, **about)

@@ -84,9 +84,9 @@ def test_what_prompts_show_is_counted_and_is_no_change(db: Connection) -> None:
 
 def test_links_have_no_cycles_and_a_conflict_is_of_both(db: Connection) -> None:
     decisions.add(db, [row(one) for one in ("a", "b", "c")])
+    links = [DecisionLink("c", "b", SUPERSEDES), DecisionLink("b", "a", SUPERSEDES)]
+    links.append(DecisionLink("c", "a", CONFLICTS))
     for _ in range(2):
-        links = [DecisionLink("c", "b", SUPERSEDES), DecisionLink("b", "a", SUPERSEDES)]
-        links.append(DecisionLink("c", "a", CONFLICTS))
         decisions.set_links(db, "w", links)
     assert decisions.links(db, "w") == [
         DecisionLink("a", "c", CONFLICTS),
@@ -106,9 +106,9 @@ def test_links_have_no_cycles_and_a_conflict_is_of_both(db: Connection) -> None:
     assert (c.superseded_by, c.supersedes, c.conflicts_with) == (None, ("b",), ("a",))
     assert [one.is_shown for one in decisions.words(db, None)] == [0, 0, 1]
     decisions.set_links(db, "w", links[1:2])
-    assert decisions.links(db, None) == links[1:2]
+    assert decisions.links(db, "w") == links[1:2]
     decisions.set_links(db, "other", [])
-    assert len(decisions.links(db, None)) == 1, "those of other workspaces stay"
+    assert len(decisions.links(db, "w")) == 1, "those of other workspaces stay"
 
 
 def test_lines_follow_those_of_the_workspace_that_theirs_is_merged_into(db: Connection) -> None:
