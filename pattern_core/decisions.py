@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+import trio
+
 from pattern_core.decision_ranking import DecisionIndex, DecisionQuestion, ranked, similar, tokens_of
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
@@ -90,10 +92,17 @@ class Decisions:
         (its id), the best first.
         """
         read, within = self._storage.database.read, workspace if is_alone else None
-        index = DecisionIndex(await read(decisions.words, within))
-        now_ms = unix_ms(self._storage.now())
-        question = DecisionQuestion(tokens_of(query), now_ms, workspace=workspace, cwd=cwd, index=index)
-        return ranked(await self.known(within), question)
+        rows, words, now_ms = (
+            await self.known(within),
+            await read(decisions.words, within),
+            unix_ms(self._storage.now()),
+        )
+
+        def found() -> list[tuple[int, Decision]]:
+            index = DecisionIndex(words)
+            return ranked(rows, DecisionQuestion(tokens_of(query), now_ms, workspace=workspace, cwd=cwd, index=index))
+
+        return await trio.to_thread.run_sync(found)
 
     async def get(self, decision_id: str) -> Decision:
         """Return a decision.
@@ -134,7 +143,7 @@ class Decisions:
             self.on_new(work)
             work.event(CHANGED, {"decision_id": row.id, "workspace_id": workspace, "by": author})
         others = [one for one in await self.known(workspace) if one.id != row.id]
-        return row, similar(title, text, others)
+        return row, await trio.to_thread.run_sync(similar, title, text, others)
 
     async def change(self, workspace: str, decision_id: str, changes: Mapping[str, Any], *, author: str) -> Decision:
         """Store the given fields of a decision of a workspace, of those in `PATCHABLE`; and all ids of others in the
