@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Literal
 
+import trio
+
 from pattern_core.delia import CORE, Delia
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.guidance import DAY_MS, LIVING, SECTION, Advice, NewGuidance, advice
@@ -157,9 +159,12 @@ async def playbook(
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(f"limit is a whole number from 1 to {LIMIT_MAX}, not {limit}")
     now_ms = call.server.runtime.clock.now_ms()
-    found = [{**_scored(row, query or "", now_ms), "section": row.section, "state": row.state} for row in rows]
-    if query:
-        found.sort(key=lambda one: -float(str(one["final_score"])))
+
+    def scored() -> list[dict[str, object]]:
+        found = [{**_scored(row, query or "", now_ms), "section": row.section, "state": row.state} for row in rows]
+        return sorted(found, key=lambda one: -float(str(one["final_score"]))) if query else found
+
+    found = await trio.to_thread.run_sync(scored)
     return {"query": query, "task_type": task_type, "results": found[:limit], "count": min(len(found), limit)}
 
 
