@@ -92,11 +92,8 @@ class Decisions:
         (its id), the best first.
         """
         read, within = self._storage.database.read, workspace if is_alone else None
-        rows, words, now_ms = (
-            await self.known(within),
-            await read(decisions.words, within),
-            unix_ms(self._storage.now()),
-        )
+        rows, words = await self.known(within), await read(decisions.words, within)
+        now_ms = unix_ms(self._storage.now())
 
         def found() -> list[tuple[int, Decision]]:
             index = DecisionIndex(words)
