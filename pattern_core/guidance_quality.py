@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -178,6 +179,7 @@ def contradicts(one: str, other: str) -> bool:
     return about == too and bool(about) and denies != denies_too
 
 
+@lru_cache(maxsize=2_000)  # each is compared with all others
 def _claim(text: str) -> tuple[frozenset[str], bool]:
     words = frozenset(word.casefold() for word in _WORD.findall(text))
     return words - _NOT - _FILLING, bool(words & _NOT)

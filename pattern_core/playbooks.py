@@ -25,9 +25,10 @@ from pattern_core.guidance import SECTION, TASK_TYPE
 from pattern_core.guidance_quality import (
     CHARS_USUAL_MAX,
     CHARS_USUAL_MIN,
+    contradicts,
     faults,
     length_fault,
-    like_others,
+    normal,
     utility_ratio,
 )
 from pattern_core.untrusted import masked
@@ -266,7 +267,7 @@ def read(path: str, data: bytes, kinds: Sequence[str] = ("playbooks", *KINDS)) -
 
 def _check_bullets(done: FolderCheck, name: str, bullets: Sequence[Any], profile: str) -> int:
     """Check the bullets of a file; return how many are valid."""
-    seen, others, valid = dict[str, int](), list[tuple[str, str]](), 0
+    seen, texts, valid = dict[str, int](), dict[str, int](), 0  # likeness would take minutes for a thousand
     for number, raw in enumerate(bullets):
         place = f"{name}.json[{number}]"
         try:
@@ -282,9 +283,10 @@ def _check_bullets(done: FolderCheck, name: str, bullets: Sequence[Any], profile
         valid += problem is None
         done.errors += [f"{place}: {problem}"] * (problem is not None)
         done.warnings += [f"{place}: {words}" for words in _remarks(raw, bullet, profile)]
-        if (like := like_others(bullet.content, others)) is not None:
-            done.warnings.append(f"{place}: {like.reason}")
-        others.append((f"[{number}]", bullet.content))
+        text = normal(bullet.content)
+        done.warnings += [f"{place}: contradicts [{at}]" for one, at in texts.items() if contradicts(one, text)]
+        if (first := texts.setdefault(text, number)) != number:
+            done.warnings.append(f"{place}: the same content as [{first}]")
     return valid
 
 

@@ -391,8 +391,8 @@ def test_warnings_name_what_is_odd() -> None:
         "[0]: Content of an unusual length (10 chars); 15 to 300 are usual",
         "[0]: created_at: not a time of ISO 8601",
         "[0]: utility_score: not a number from 0 to 1",
-        "[2]: it is there already, as [1]",
-        "[3]: it contradicts [1]: Use tabs in Makefiles",
+        "[2]: the same content as [1]",
+        "[3]: contradicts [1]",
         "No memories directory found",
     ]  # fmt: skip
 
