@@ -28,7 +28,7 @@ from pattern_core.messages import Message, Part, Text, ToolCall, ToolResult
 from pattern_core.sessions import Chat, Session
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import ERROR, plain
-from pattern_db.columns import Json, canonical, iso, to_json, unix_ms
+from pattern_db.columns import Json, iso, time_in, to_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import Role, TurnStatus
 from pattern_db.errors import RowNotFound
@@ -49,6 +49,7 @@ _STATUSES: Mapping[str, TurnStatus] = {
 _CUT_OFF = {"code": "interrupted", "message": "it ran when its file was copied; continue the session with a message"}
 _FAILED = {"code": "failed", "message": "it failed before it was imported"}
 
+ROLES = ("user", "assistant", "system", "tool")
 Row = Mapping[str, Any]
 
 
@@ -96,7 +97,13 @@ class _Coming:
 
 
 async def import_chats(
-    storage: Storage, agent_id: str, tables: Mapping[str, Sequence[Row]], *, source: str, author: str
+    storage: Storage,
+    agent_id: str,
+    tables: Mapping[str, Sequence[Row]],
+    *,
+    source: str,
+    author: str,
+    is_dry: bool = False,
 ) -> FileImport:
     """Add the sessions of a file to an agent's, with their messages; `source` is the name of the file.
 
@@ -125,9 +132,9 @@ async def import_chats(
         elif name in coming or await storage.database.read(_is_taken, name):
             done.conflicts.append(f"session {name} is here already, and was not imported from such a file")
         else:
-            coming[name] = _coming(row, own, digest, now)
+            coming[name] = _coming(row, own, digest, now, done)
     done.skipped.extend(f"messages of a session {name!r} that the file has not: {len(said[name])}" for name in said)
-    if coming:
+    if coming and not is_dry:
         await _store(storage, agent_id, [*coming.values()], done, source=source, author=author, after=len(known))
     return done
 
@@ -138,11 +145,16 @@ def _is_taken(connection: Connection, session_id: str) -> bool:
     return False
 
 
-def _coming(row: Row, said: Sequence[Row], digest: bytes, now: str) -> _Coming:
-    times: list[int] = []
-    for one in said:
-        earliest = times[-1] if times else unix_ms(_time(row.get("created_at"), now))
-        times.append(min(max(unix_ms(_time(one.get("created_at"), iso(earliest))), earliest), unix_ms(now)))
+def _coming(row: Row, given: Sequence[Row], digest: bytes, now: str, done: FileImport) -> _Coming:
+    times, said = list[int](), list[Row]()
+    for one in given:
+        if (role := one.get("role")) not in ROLES:
+            done.skipped.append(f"message {one.get('id')} of session {row['id']}: the role {role!r} is unknown")
+            continue
+        said.append(one)
+        earliest = times[-1] if times else unix_ms(time_in(row.get("created_at")) or now)
+        times.append(min(max(unix_ms(time_in(one.get("created_at")) or iso(earliest)), earliest), unix_ms(now)))
+    done.added.update(sessions=1, messages=len(said))
     return _Coming(row=row, said=said, digest=digest, times=times)
 
 
@@ -170,15 +182,14 @@ async def _store(
         events: list[Event] = []
         for at, chat in enumerate(coming):
             row = chat.row
-            created = _time(row.get("created_at"), now)
-            updated = max(created, _time(row.get("updated_at"), created))
+            created = time_in(row.get("created_at")) or now
+            updated = max(created, time_in(row.get("updated_at")) or created)
             title = plain(str(row.get("title") or ""))[:TITLE_CHARS_MAX] or None
             place = str(row.get("working_dir") or "") or None
             new = Session(row["id"], created, updated, title=title, origin=SYSTEM, working_dir=place)
             create_session(connection, agent_id, new)
             sessions.change(connection, new.id, {"updated_at": updated})
-            rows = _rows(agent_id, chat, [places[at, no] for no in range(len(chat.said))], done)
-            messages.append(connection, rows)
+            messages.append(connection, _rows(agent_id, chat, [places[at, no] for no in range(len(chat.said))]))
             turn = NewTurn(agent_id, turn_ids[at], author, 0, created, session_id=new.id)
             events += _ended(connection, turn, _STATUSES.get(str(row.get("status"))), updated)
             # What was used elsewhere is not counted by budgets here.
@@ -189,7 +200,6 @@ async def _store(
             raw: Json = {"source": source, "row": {**row, **repaired}, "then": then, "tokens": tokens}
             ref = ExternalRef(SYSTEM, _KIND, "", after + at + 1, new.id, chat.digest, raw)
             external_refs.add(connection, ref)
-            done.added.update(sessions=1, messages=len(rows))
         imports.add(connection, done.audit(storage, source, owners=[agent_id], system=SYSTEM))
         return events
 
@@ -201,12 +211,12 @@ async def _store(
         ids.pass_by(int(position))
 
 
-def _rows(agent_id: str, chat: _Coming, positions: Sequence[str], done: FileImport) -> list[MessageRow]:
+def _rows(agent_id: str, chat: _Coming, positions: Sequence[str]) -> list[MessageRow]:
     """Return the rows of a session's messages."""
     made: list[MessageRow] = []
     tools: dict[str, str] = {}
     for row, position, time in zip(chat.said, positions, chat.times, strict=True):
-        role, content, call_id = row.get("role"), row.get("content"), str(row.get("tool_call_id") or "")
+        role, content, call_id = row["role"], row.get("content"), str(row.get("tool_call_id") or "")
         calls = _calls(row.get("tool_calls")) if role == "assistant" else []
         tools |= {call.call_id: call.tool for call in calls}
         text = str(content or "")
@@ -216,9 +226,6 @@ def _rows(agent_id: str, chat: _Coming, positions: Sequence[str], done: FileImpo
             parts = (ToolResult(call_id=call_id, tool=tool, content=text, is_error=text.startswith(ERROR)),)
         elif calls:
             parts = *([Text(text=text)] if text not in ("", "null") else []), *calls
-        if role not in ("user", "assistant", "system", "tool"):
-            done.skipped.append(f"message {row.get('id')} of session {chat.row['id']}: the role {role!r} is unknown")
-            continue
         message = Message(role=role, parts=parts, id=message_id(position), position=position, created_at=iso(time))
         new = to_row(
             message,
@@ -261,13 +268,6 @@ def _ended(connection: Connection, turn: NewTurn, status: TurnStatus | None, at:
     error = {TurnStatus.INTERRUPTED: _CUT_OFF, TurnStatus.FAILED: _FAILED}.get(status)
     rest = turns.end(connection, key, status=status, ended_at=at, error=error)
     return append(connection, (key, turn.id), [ended(status, error, rest)], created_at=at)
-
-
-def _time(value: object, otherwise: str) -> str:
-    """Return a time as it is stored; `otherwise` for what is none."""
-    with suppress(ValueError):
-        return canonical(value) if isinstance(value, str) else otherwise
-    return otherwise
 
 
 # Rows out

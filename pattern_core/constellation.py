@@ -29,6 +29,7 @@ from pattern_core.events import Draft, Event, EventLog, append, ended
 from pattern_core.files.folders import Folders
 from pattern_core.groups.group import Group, Groups
 from pattern_core.groups.runs import Accept, GroupRuns
+from pattern_core.guidance import Guidance
 from pattern_core.halt import Halt, Halted, HaltRow
 from pattern_core.handoffs import Handoffs
 from pattern_core.ids import Ids
@@ -228,9 +229,8 @@ class Constellation:
     def _wire_coordination(self, storage: Storage) -> None:
         """Make what agents and people share, what acts by itself, and what is delivered later."""
         self.storage, self.state = storage, SharedState(storage)
-        self.workspaces, self.decisions = Workspaces(storage), Decisions(storage)
-        self.handoffs = Handoffs(storage, self.roster.get)
-        self.assignments = Assignments(storage, self.roster.get)
+        self.workspaces, self.decisions, self.guidance = Workspaces(storage), Decisions(storage), Guidance(storage)
+        self.handoffs, self.assignments = Handoffs(storage, self.roster.get), Assignments(storage, self.roster.get)
         self.overview = Overview(storage, self._journal, self.compaction, self.timers, self.decisions)
         self.roster.on_hibernation = partial(self.overview.rested, after_s=0)
         self.outbox = Outbox(storage)

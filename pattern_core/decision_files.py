@@ -8,18 +8,19 @@ Source of the format: `decisions.jsonl` of pi-lodestone 0.2, with its later fiel
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
 
-from pattern_core.decisions import VALUES, Decision, related, sanitized
+from pattern_core.decisions import VALUES, Decision, sanitized
 from pattern_core.delta_files import FileImport
 from pattern_core.errors import InvalidInput
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
-from pattern_db.columns import canonical, strict_json, to_json
+from pattern_db.columns import strict_json, time_in, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.tables import decisions, imports
@@ -30,34 +31,15 @@ COUNT_MAX = 2**53
 KIND = "decisions"  # in the counts of an import
 Record = Mapping[str, Any]
 # The keys of a record in the order of one that is made here, with our names.
+_NAMES = """id created_at updated_at cwd project project_id source title text tags important archived kb_path
+source_turn_id retrieval_count injection_count last_retrieved_at last_injected_at scope decision_key summary details
+confidence freshness supersedes superseded_by conflicts_with"""
 _KEYS = {
-    "id": "id",
-    "createdAt": "created_at",
-    "updatedAt": "updated_at",
-    "cwd": "cwd",
-    "project": "project",
-    "projectId": "project_id",
-    "source": "source",
-    "title": "title",
-    "text": "text",
-    "tags": "tags",
-    "important": "important",
-    "archived": "archived",
-    "kbPath": "kb_path",
-    "sourceTurnId": "source_turn_id",
-    "retrievalCount": "retrieval_count",
-    "injectionCount": "injection_count",
-    "lastRetrievedAt": "last_retrieved_at",
-    "lastInjectedAt": "last_injected_at",
-    "scope": "scope",
-    "key": "decision_key",
-    "summary": "summary",
-    "details": "details",
-    "confidence": "confidence",
-    "freshness": "freshness",
+    re.sub("_(.)", lambda found: found[1].upper(), name.removeprefix("decision_")): name for name in _NAMES.split()
 }
+_LINKED = ("supersedes", "supersededBy", "conflictsWith")
 _TIMES, _LISTS, _FLAGS = {"createdAt", "updatedAt"}, {"tags", "details"}, {"important", "archived"}
-_USE = ("retrievalCount", "injectionCount", "lastRetrievedAt", "lastInjectedAt")
+_USE = {"retrievalCount", "injectionCount", "lastRetrievedAt", "lastInjectedAt"}
 _COUNTS, _TEXTS = {"retrievalCount", "injectionCount"}, {"cwd", "project", "title", "text"}
 _WORDS = {"title", "text", "summary"}  # which people wrote, and which may hold secrets
 
@@ -75,24 +57,23 @@ class _Stored:
         """Return the records of the files by id, in their order."""
         return {line.decision_id: record_of(line.line) for line in self.lines if line.decision_id}
 
-    def written(self, *, is_counted: bool = True) -> dict[str, bytes]:
-        """Return the line of each decision as it is now, without its line end; unless `is_counted`, as if it had not
-        been used here.
+    def written(self) -> tuple[dict[str, bytes], dict[str, set[str]]]:
+        """Return, by id, the line of each decision as it is now, without its line end, and the keys that differ from
+        the imported line.
         """
         records = self.records()
-        then, now = related(_without_cycles(_links_of(records), ())[0]), related(self.links)
+        then = _by_decision(_without_cycles(_links_of(records), ())[0])
         trusted = {line.decision_id: line for line in self.lines}
-        made: dict[str, bytes] = {}
+        made, differs = dict[str, bytes](), dict[str, set[str]]()
         for row in self.rows.values():
             came = dict(records.get(row.id, {}))
-            shown = {**_shown(row), **_linked(now, row.id)}
+            shown = _shown(row)
             if row.id not in records:
                 made[row.id] = _bytes_of({name: value for name, value in shown.items() if value is not None})
                 continue
             line = trusted[row.id]
             before = decision_of(came, row.workspace, is_trusted=line.is_trusted, author=row.changed_by)
-            old = {**_shown(before), **_linked(then, row.id)}
-            shown |= {} if is_counted else {name: old[name] for name in _USE}
+            old = _shown(replace(before, **then[row.id]))
             changed = {name: value for name, value in shown.items() if value != old[name]}
             for name, value in changed.items():
                 if name in ("supersedes", "conflictsWith"):  # what it says of decisions that are not there stays
@@ -101,7 +82,9 @@ class _Stored:
                 came[name] = value
             left = {name: value for name, value in came.items() if value is not None or name not in changed}
             made[row.id] = _bytes_of(left) if changed else line.line.rstrip(b"\r\n")
-        return made
+            record = records[row.id]
+            differs[row.id] = {name for name in changed if came[name] != record.get(name)}
+        return made, differs
 
 
 @dataclass(slots=True)
@@ -113,10 +96,10 @@ class _Plan:
     changed: list[Decision] = field(default_factory=list)
     lines: list[DecisionLine] = field(default_factory=list)
     relined: list[tuple[str, bytes]] = field(default_factory=list)
-    links: list[DecisionLink] = field(default_factory=list)
-    unlinked: list[DecisionLink] = field(default_factory=list)
+    links: Sequence[DecisionLink] = ()
+    unlinked: frozenset[DecisionLink] = frozenset()
 
-    def store(self, connection: Connection) -> None:
+    def store(self, connection: Connection, workspace: str) -> None:
         """Store it within the caller's transaction."""
         decisions.add(connection, self.rows)
         for row in self.changed:
@@ -124,10 +107,8 @@ class _Plan:
         decisions.add_lines(connection, self.lines)
         for line_id, line in self.relined:
             decisions.set_line(connection, line_id, line)
-        for link in self.unlinked:
-            decisions.unlink(connection, link)
-        for link in self.links:
-            decisions.link(connection, link)
+        left = {*decisions.links(connection, workspace)} - self.unlinked
+        decisions.set_links(connection, workspace, {*left, *self.links})
 
 
 async def import_decisions(
@@ -156,7 +137,7 @@ async def import_decisions(
         audit = done.audit(storage, source, system=KIND, workspace=workspace)
         counts = {"added": done.added[KIND], "updated": done.updated[KIND]}
         async with given_or_alone(None, storage.commit) as work:
-            work.store(plan.store)
+            work.store(plan.store, workspace)
             work.store(imports.add, audit)
             if plan.rows:
                 on_new(work)
@@ -191,9 +172,11 @@ def decision_of(record: Record, workspace: str, *, author: str, is_trusted: bool
     """Return a record as a decision. A field of another type counts as missing, it stays in the line."""
     values: dict[str, Any] = {}
     for key, name in _KEYS.items():
+        if key in _LINKED:
+            continue
         given = record.get(key)
         if key in _TIMES:
-            values[name] = _time(given)
+            values[name] = time_in(given)
         elif key in _LISTS:
             texts = [_text(one) for one in given if isinstance(one, str)] if isinstance(given, list) else []
             values[name] = [sanitized(one) for one in texts]
@@ -218,30 +201,23 @@ def _planned(
     stored: _Stored, workspace: str, data: bytes, *, author: str, is_trusted: bool, new_id: Callable[[str], str]
 ) -> _Plan:
     plan, lines = _Plan(), {line.decision_id: line for line in stored.lines if line.decision_id}
-    done, written, records = plan.done, stored.written(), stored.records()
-    unused = stored.written(is_counted=False)
+    done, records, (written, differs) = plan.done, stored.records(), stored.written()
     kept = Counter(line.line.rstrip(b"\r\n") for line in stored.lines if line.decision_id is None)
-    before, seen = dict(records), dict[str, int]()
+    before, seen = dict(records), set[str]()
     position = max((line.position for line in stored.lines), default=0)
-    for number, line in enumerate(split_lines(data), start=1):
-        content, record_id = line.rstrip(b"\r\n"), None
-        try:
-            record = record_of(line)
-            record_id = record["id"]
-            if record_id in seen:
-                raise InvalidInput(f"with the id of line {seen[record_id]}")
-            if record_id in stored.elsewhere:
-                raise InvalidInput(f"the decision {record_id} is in another workspace")
-        except InvalidInput as error:
-            if content.strip():
-                done.skipped.append(f"line {number}: {error.message}")
+    for number, line, record, problem in _read(data):
+        content, record_id = line.rstrip(b"\r\n"), "" if record is None else record["id"]
+        if record_id in stored.elsewhere:
+            record, problem = None, f"line {number}: the decision {record_id} is in another workspace"
+        if record is None:
+            done.skipped.extend([problem] * bool(problem))
             if kept[content]:
                 kept[content] -= 1
             else:
                 position += 1
                 plan.lines.append(DecisionLine(new_id("line"), workspace, position, None, is_trusted, line))
             continue
-        seen[record_id] = number
+        seen.add(record_id)
         old, row = lines.get(record_id), stored.rows.get(record_id)
         base = None if old is None else old.line.rstrip(b"\r\n")
         if row is None:
@@ -259,7 +235,7 @@ def _planned(
                 plan.lines.append(DecisionLine(new_id("line"), workspace, position, record_id, True, line))
             elif content != base:
                 plan.relined.append((old.id, line))
-        elif old is not None and unused[record_id] == base:
+        elif old is not None and differs[record_id] <= _USE:
             given = decision_of(record, workspace, is_trusted=old.is_trusted or row.important, author=author)
             plan.changed.append(_with_use(given, row, decision_of(records[record_id], workspace, author=author)))
             plan.relined.append((old.id, line))
@@ -285,17 +261,12 @@ def _with_use(given: Decision, here: Decision, before: Decision) -> Decision:
 
 def problems_of(data: bytes) -> tuple[list[str], list[str]]:
     """Return what is wrong in a file of decisions, and what is only unusual, in words with the numbers of the lines."""
-    wrong, unusual, records, seen = list[str](), list[str](), dict[str, Record](), dict[str, int]()
-    for number, line in enumerate(split_lines(data), start=1):
-        try:
-            record = record_of(line) if line.strip() else {}
-        except InvalidInput as error:
-            wrong.append(f"line {number}: {error.message}")
+    wrong, unusual, records = list[str](), list[str](), dict[str, Record]()
+    for number, _line, record, problem in _read(data):
+        if record is None:
+            wrong.extend([problem] * bool(problem))
             continue
-        if record and seen.setdefault(record["id"], number) != number:
-            wrong.append(f"line {number}: with the id of line {seen[record['id']]}")
-        elif record:
-            records[record["id"]] = record
+        records[record["id"]] = record
         for key, allowed in {**VALUES, "source": frozenset(map(str, DecisionSource))}.items():
             if (value := record.get(key)) is not None and not (isinstance(value, str) and value in allowed):
                 unusual.append(f"line {number}: `{key}` is not one of {', '.join(sorted(allowed))}")
@@ -304,12 +275,25 @@ def problems_of(data: bytes) -> tuple[list[str], list[str]]:
     return wrong, unusual
 
 
+def _read(data: bytes) -> Iterator[tuple[int, bytes, Record | None, str]]:
+    """Yield the lines of a file: number, line, its record, None if there is none, and what is wrong, if anything."""
+    seen = dict[str, int]()
+    for number, line in enumerate(split_lines(data), start=1):
+        try:
+            record = record_of(line)
+            if (first := seen.setdefault(record["id"], number)) != number:
+                raise InvalidInput(f"with the id of line {first}")
+            yield number, line, record, ""
+        except InvalidInput as error:
+            yield number, line, None, f"line {number}: {error.message}" if line.strip() else ""
+
+
 def _plan_links(plan: _Plan, stored: _Stored, before: Mapping[str, Record], after: Mapping[str, Record]) -> None:
     """Add the links that only the new records say, and remove those that only the old ones said."""
     old, _ = _without_cycles(_links_of(before), ())
     new, dropped = _without_cycles(_links_of(after), ())
-    plan.unlinked = [link for link in old if link not in set(new)]
-    left = [link for link in stored.links if link not in set(plan.unlinked)]
+    plan.unlinked = frozenset(old) - {*new}
+    left = {*stored.links} - plan.unlinked
     plan.links, more = _without_cycles([link for link in new if link not in {*old, *left}], left)
     cyclic = [*dropped, *more]
     plan.done.skipped.extend(f"{link.from_id} cannot supersede {link.to_id}, which supersedes it" for link in cyclic)
@@ -353,7 +337,7 @@ def _without_cycles(
 
 
 def _exported(stored: _Stored) -> bytes:
-    written, out = stored.written(), bytearray()
+    (written, _differs), out = stored.written(), bytearray()
     listed = {line.decision_id for line in stored.lines}
     for line in stored.lines:
         if out and not out.endswith(b"\n"):  # the last line of an earlier file
@@ -375,15 +359,23 @@ def _stored(connection: Connection, workspace: str) -> _Stored:
 def _shown(row: Decision) -> dict[str, Any]:
     """Return a decision with the keys of a record; None: it has no such key."""
     shown = {key: getattr(row, name) for key, name in _KEYS.items()}
-    return shown | {"source": row.source.value, "tags": [*row.tags], "details": [*row.details] or None}
+    lists = {key: [*shown[key]] or None for key in ("details", "supersedes", "conflictsWith")}
+    return shown | lists | {"source": row.source.value, "tags": [*row.tags]}
 
 
-def _linked(links: Mapping[str, Any], row_id: str) -> dict[str, Any]:
-    found = links.get(row_id)
-    if found is None:
-        return dict.fromkeys(("supersedes", "supersededBy", "conflictsWith"))
-    lists = {"supersedes": sorted(found.supersedes) or None, "conflictsWith": sorted(found.conflicts_with) or None}
-    return {**lists, "supersededBy": found.superseded_by}
+def _by_decision(links: Iterable[DecisionLink]) -> Mapping[str, dict[str, Any]]:
+    """Return what links say of each decision, by its fields, as the database does."""
+    found: defaultdict[str, dict[str, Any]] = defaultdict(
+        lambda: {"supersedes": [], "superseded_by": None, "conflicts_with": []}
+    )
+    for link in sorted(links):
+        if link.kind is DecisionLinkKind.SUPERSEDES:
+            found[link.from_id]["supersedes"].append(link.to_id)
+            found[link.to_id]["superseded_by"] = link.from_id
+        else:
+            found[link.from_id]["conflicts_with"].append(link.to_id)
+            found[link.to_id]["conflicts_with"].append(link.from_id)
+    return found
 
 
 def _ids(record: Record, name: str) -> list[str]:
@@ -405,10 +397,3 @@ def split_lines(data: bytes) -> list[bytes]:
 def _text(text: str) -> str:
     """Return the text as it can be stored: without NUL and halves of characters."""
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
-
-
-def _time(given: object) -> str | None:
-    try:
-        return canonical(given) if isinstance(given, str) else None
-    except ValueError:
-        return None

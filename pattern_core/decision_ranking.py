@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pattern_db.columns import unix_ms
+from pattern_db.columns import from_json, unix_ms
 from pattern_db.connection import Connection
-from pattern_db.enums import DecisionLinkKind, DecisionSource
+from pattern_db.enums import DecisionSource
 from pattern_db.tables import decisions, meta
-from pattern_db.tables.decisions import DecisionLink, DecisionRow
+from pattern_db.tables.decisions import DecisionRow, DecisionWords
 
 SHOWN_SCORE_MIN, SHOWN_MAX = 8, 3  # of decisions in a prompt
 SCORED_MAX = 32  # of those that share two words with a message
@@ -55,19 +55,26 @@ def prompt_tokens(text: str) -> list[str]:
 
 
 class DecisionIndex:
-    """What a ranking must know of all decisions of a workspace: in which ones each word is, and their links."""
+    """In which decisions of a workspace each word is."""
 
-    def __init__(self, rows: Sequence[DecisionRow], links: Sequence[DecisionLink]) -> None:
-        kinds = DecisionLinkKind
-        self.superseded = {link.to_id for link in links if link.kind is kinds.SUPERSEDES}
-        self.in_conflict = {one for link in links if link.kind is kinds.CONFLICTS for one in link[:2]}
-        current = [row for row in rows if not row.archived]
-        self._ids, self._every = [row.id for row in current], len(current) + 1
-        self._found = defaultdict[str, int](int)  # by token: a bit for each of `_ids`
-        for at, row in enumerate(current):
-            for token in set().union(*_fields(row)):
-                self._found[token] |= 1 << at
-        self._standing = sum(1 << at for at, one in enumerate(self._ids) if one not in self.superseded)
+    def __init__(self, rows: Sequence[DecisionWords]) -> None:
+        self._rows: Sequence[DecisionWords] = ()
+        self._found = defaultdict[str, int](int)  # by token: a bit for each of `_rows` that is not archived
+        self.update(rows)
+
+    def update(self, rows: Sequence[DecisionWords]) -> None:
+        """Let it be of these decisions. Only those that have changed are read, unless one is gone."""
+        count = len(self._rows)
+        if any(old.id != row.id for old, row in zip(self._rows, rows, strict=False)) or len(rows) < count:
+            self._rows, count = (), 0
+            self._found.clear()
+        for at, row in enumerate(rows):
+            if at >= count or self._rows[at] != row:
+                for token in _tokens(row) ^ (_tokens(self._rows[at]) if at < count else set()):
+                    self._found[token] ^= 1 << at
+        self._rows = rows
+        self._every = sum(not row.archived for row in rows) + 1
+        self._standing = int("".join("01"[row.is_shown] for row in reversed(rows)) or "0", 2)
 
     def weight(self, token: str) -> float:
         """Return the weight of a word: the more, the fewer decisions that are not archived have it."""
@@ -91,11 +98,16 @@ class DecisionIndex:
             while left and len(chosen) < SCORED_MAX:
                 at = left.bit_length() - 1
                 left ^= 1 << at
-                chosen[self._ids[at]] = None
+                chosen[self._rows[at].id] = None
         return [*chosen]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _tokens(row: DecisionWords) -> set[str]:
+    lists = (text for listed in (row.tags, row.details) for text in from_json(listed))
+    return set() if row.archived else {*tokens_of("\n".join((row.title, row.text, row.summary, *lists)))}
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionQuestion:
     """What is asked: `tokens`, repeats count; at `now_ms`, in a workspace, from the folder `cwd`, if any. `index` is
     that of the decisions that are ranked. `is_for_prompt`: without being asked.
@@ -106,15 +118,14 @@ class DecisionQuestion:
     workspace: str = ""
     cwd: str | None = None
     is_for_prompt: bool = False
-    index: DecisionIndex = field(default_factory=lambda: DecisionIndex((), ()))
+    index: DecisionIndex = field(default_factory=lambda: DecisionIndex(()))
 
 
 class RankedDecisions:
-    """Finds decisions for prompts. The words of the workspaces asked for last are kept, until a decision changes."""
+    """Finds decisions for prompts. The words of some workspaces are kept, with the version that they are of."""
 
     def __init__(self) -> None:
-        self._indexes: dict[str, DecisionIndex] = {}
-        self._version: str | None = ""  # None: nothing has changed since the file was made or imported
+        self._indexes: dict[str, tuple[str | None, DecisionIndex]] = {}
 
     def fitting(
         self, connection: Connection, workspace: str, words: str, *, cwd: str | None, now_ms: int
@@ -123,16 +134,14 @@ class RankedDecisions:
         tokens, version = prompt_tokens(words), meta.get(connection, meta.DECISIONS)
         if len(words.strip()) < WORDS_CHARS_MIN or len(tokens) < 2:
             return []
-        if version != self._version or len(self._indexes) >= INDEXES_MAX:
-            self._indexes, self._version = {}, version
-        if (index := self._indexes.get(workspace)) is None:
-            rows, links = decisions.of_workspace(connection, workspace), decisions.links(connection, workspace)
-            index = self._indexes[workspace] = DecisionIndex(rows, links)
-        likely = decisions.some(connection, index.likely(tokens))
-        question = DecisionQuestion(
-            tokens=tokens, now_ms=now_ms, workspace=workspace, cwd=cwd, is_for_prompt=True, index=index
-        )
-        return ranked(likely, question)
+        known, index = self._indexes.get(workspace) or ("", DecisionIndex(()))  # None: nothing has changed yet
+        if known != version:
+            index.update(decisions.words(connection, workspace))
+            if len(self._indexes) >= INDEXES_MAX:
+                self._indexes.clear()
+            self._indexes[workspace] = (version, index)
+        question = DecisionQuestion(tokens, now_ms, workspace=workspace, cwd=cwd, is_for_prompt=True, index=index)
+        return ranked(decisions.some(connection, index.likely(tokens)), question)
 
 
 def score(row: DecisionRow, question: DecisionQuestion) -> int:
@@ -150,9 +159,9 @@ def score(row: DecisionRow, question: DecisionQuestion) -> int:
     lexical += {"high": (2, 4), "medium": (1, 2)}.get(row.confidence or "", (0, 0))[not shown]
     fresh = {"current": (1, 1), "may_be_stale": (-1, 0), "stale": (-6, -3)}
     lexical += fresh.get(row.freshness or "", (0, 0))[not shown]
-    lexical -= (4 if shown else 2) * (row.id in question.index.in_conflict)
+    lexical -= (4 if shown else 2) * bool(row.conflicts_with)
     if not shown:
-        lexical += min(row.retrieval_count, 6) + min(row.injection_count, 4) - 4 * (row.id in question.index.superseded)
+        lexical += min(row.retrieval_count, 6) + min(row.injection_count, 4) - 4 * (row.superseded_by is not None)
     return max(0, _rounded(lexical + _of_age(row, question.now_ms)))
 
 
@@ -215,7 +224,7 @@ def _may_be_shown(row: DecisionRow, question: DecisionQuestion, hits: Sequence[s
         and _TOOL_VERB.match(row.title) is None
     )
     enough = 3 if len(question.tokens) >= 5 else 1
-    return is_said and row.id not in question.index.superseded and len(hits) >= 2 and len(topics) >= enough
+    return is_said and row.superseded_by is None and len(hits) >= 2 and len(topics) >= enough
 
 
 def _of_age(row: DecisionRow, now_ms: int) -> int:

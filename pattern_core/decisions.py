@@ -6,16 +6,18 @@ A decision can supersede others, and be in conflict with some. Secrets are maske
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from pattern_core.decision_ranking import similar
+import trio
+
+from pattern_core.decision_ranking import DecisionIndex, DecisionQuestion, ranked, similar, tokens_of
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.unit_of_work import Storage, UnitOfWork, given_or_alone
 from pattern_core.untrusted import masked
+from pattern_db.columns import unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import DecisionLinkKind
 from pattern_db.tables import decisions
@@ -24,9 +26,9 @@ from pattern_db.tables.decisions import DecisionLink, DecisionRow
 TITLE_UNITS_MAX, TEXT_UNITS_MAX = 500, 4_000  # of UTF-16
 TAGS_MAX, TAG_CHARS_MAX = 32, 100
 CHANGED = "decision.changed"
-PATCHABLE = frozenset(
-    {"title", "text", "summary", "tags", "scope", "decision_key", "details", "confidence", "freshness"}
-    | {"important", "archived", "kb_path"}
+PATCHABLE = (
+    *("archived", "confidence", "decision_key", "details", "freshness", "important", "kb_path", "scope", "summary"),
+    *("tags", "text", "title"),
 )
 LINKED = {"supersedes": DecisionLinkKind.SUPERSEDES, "conflicts_with": DecisionLinkKind.CONFLICTS}
 VALUES: Mapping[str, frozenset[str]] = {
@@ -66,15 +68,6 @@ class NewDecision:
     cwd: str = ""
 
 
-@dataclass(slots=True)
-class Related:
-    """The ids of decisions that one is linked to; of several that supersede it, the last id."""
-
-    supersedes: list[str] = field(default_factory=list)
-    superseded_by: str | None = None
-    conflicts_with: list[str] = field(default_factory=list)
-
-
 class Decisions:
     """The decisions of one constellation."""
 
@@ -82,22 +75,40 @@ class Decisions:
         self._storage = storage
         self.on_new: Callable[[UnitOfWork], None] = lambda _work: None  # `_work` has a new decision
 
-    async def known(self, workspace: str | None, **page: Any) -> tuple[list[Decision], list[DecisionLink]]:
-        """Return the decisions of a workspace (its id), or of all, in the order of storing, and their links; with the
-        arguments of `decisions.of_workspace` a page of them.
+    async def known(self, workspace: str | None, **page: Any) -> list[Decision]:
+        """Return the decisions of a workspace (its id), or of all, in the order of storing; with the arguments of
+        `decisions.of_workspace` a page of them.
         """
-        rows, links = decisions.of_workspace, decisions.links
-        return await self._storage.database.read(lambda one: (rows(one, workspace, **page), links(one, workspace)))
+        return await self._storage.database.read(decisions.of_workspace, workspace, **page)
 
-    async def get(self, decision_id: str) -> tuple[Decision, Related]:
-        """Return a decision with what it is linked to.
+    async def some(self, ids: Sequence[str]) -> list[Decision]:
+        """Return the decisions with these ids."""
+        return await self._storage.database.read(decisions.some, ids)
+
+    async def search(
+        self, query: str, workspace: str, *, is_alone: bool, cwd: str | None
+    ) -> list[tuple[int, Decision]]:
+        """Return the decisions of all workspaces, or of one `is_alone`, that fit a query from a folder of a workspace
+        (its id), the best first.
+        """
+        read, within = self._storage.database.read, workspace if is_alone else None
+        rows, words = await self.known(within), await read(decisions.words, within)
+        now_ms = unix_ms(self._storage.now())
+
+        def found() -> list[tuple[int, Decision]]:
+            index = DecisionIndex(words)
+            return ranked(rows, DecisionQuestion(tokens_of(query), now_ms, workspace=workspace, cwd=cwd, index=index))
+
+        return await trio.to_thread.run_sync(found)
+
+    async def get(self, decision_id: str) -> Decision:
+        """Return a decision.
 
         Raises:
             NotFound: there is none.
         """
-        for row in await self._storage.database.read(decisions.some, [decision_id]):
-            links = await self._storage.database.read(decisions.links, row.workspace)
-            return row, related(links).get(row.id) or Related()
+        for row in await self.some([decision_id]):
+            return row
         raise NotFound(f"there is no decision {decision_id!r}; `pattern decisions list` shows all")
 
     async def add(self, workspace: str, new: NewDecision, *, author: str) -> tuple[Decision, Decision | None]:
@@ -110,7 +121,6 @@ class Decisions:
         title, text = cut(sanitized(new.title), TITLE_UNITS_MAX), cut(sanitized(new.text), TEXT_UNITS_MAX)
         if not title:
             raise InvalidInput("a decision needs a title")
-        rows, _links = await self.known(workspace)
         now = self._storage.now()
         row = Decision(
             id=self._storage.ids.new("dec"),
@@ -129,7 +139,8 @@ class Decisions:
             work.store(decisions.add, [row])
             self.on_new(work)
             work.event(CHANGED, {"decision_id": row.id, "workspace_id": workspace, "by": author})
-        return row, similar(title, text, rows)
+        others = [one for one in await self.known(workspace) if one.id != row.id]
+        return row, await trio.to_thread.run_sync(similar, title, text, others)
 
     async def change(self, workspace: str, decision_id: str, changes: Mapping[str, Any], *, author: str) -> Decision:
         """Store the given fields of a decision of a workspace, of those in `PATCHABLE`; and all ids of others in the
@@ -141,15 +152,12 @@ class Decisions:
             Conflict: a decision would supersede itself by way of others, or there are too many links.
         """
         linked = {kind: [*changes[name]] for name, kind in LINKED.items() if name in changes}
-        changes = {name: value for name, value in changes.items() if name not in LINKED}
-        if unknown := set(changes) - PATCHABLE:
-            raise InvalidInput(
-                f"{min(unknown)!r} of a decision cannot be changed; can be: {', '.join(sorted(PATCHABLE))}"
-            )
+        if unknown := {*changes} - {*PATCHABLE, *LINKED}:
+            raise InvalidInput(f"{min(unknown)!r} of a decision cannot be changed; can be: {', '.join(PATCHABLE)}")
         for name, allowed in VALUES.items():
             if changes.get(name) is not None and changes[name] not in allowed:
                 raise InvalidInput(f"`{name}` is one of {', '.join(sorted(allowed))}, not {changes[name]!r}")
-        clean = {name: _clean(value) for name, value in changes.items()}
+        clean = {name: _clean(value) for name, value in changes.items() if name not in LINKED}
         if "tags" in clean:
             clean["tags"] = _checked(clean["tags"])
         if clean.get("title") == "":
@@ -162,26 +170,18 @@ class Decisions:
             if missing := [one for one in ids if one not in here]:
                 raise NotFound(f"there is no decision {missing[0]!r} in this workspace")
             decisions.change(connection, decision_id, clean)
-            for kind, others in linked.items():
-                decisions.set_links(connection, decision_id, kind, others)
+            links = {
+                link
+                for link in decisions.links(connection, workspace)
+                if link.kind not in linked or decision_id not in link[: 1 + (link.kind is DecisionLinkKind.CONFLICTS)]
+            }
+            links |= {DecisionLink(decision_id, other, kind) for kind, others in linked.items() for other in others}
+            decisions.set_links(connection, workspace, links)
 
         async with given_or_alone(None, self._storage.commit) as work:
             work.store(store)
             work.event(CHANGED, {"decision_id": decision_id, "workspace_id": workspace, "by": author})
-        return next(row for row in (await self.known(workspace))[0] if row.id == decision_id)
-
-
-def related(links: Sequence[DecisionLink]) -> Mapping[str, Related]:
-    """Return, by id, what the links say about each decision."""
-    found: defaultdict[str, Related] = defaultdict(Related)
-    for link in sorted(links):  # their order says nothing
-        if link.kind is DecisionLinkKind.SUPERSEDES:
-            found[link.from_id].supersedes.append(link.to_id)
-            found[link.to_id].superseded_by = link.from_id
-        else:
-            found[link.from_id].conflicts_with.append(link.to_id)
-            found[link.to_id].conflicts_with.append(link.from_id)
-    return found
+        return await self.get(decision_id)
 
 
 def sanitized(text: str) -> str:

@@ -21,8 +21,6 @@ from pattern_core import playbooks
 from pattern_core.constellation import Constellation
 from pattern_core.delta_files import FileImport
 from pattern_core.errors import Conflict, InvalidInput, PatternError
-from pattern_core.guidance import Guidance
-from pattern_core.playbooks import Bullet
 from pattern_core.unit_of_work import UnitOfWork, given_or_alone
 from pattern_core.untrusted import masked
 from pattern_db.columns import to_json
@@ -51,11 +49,6 @@ class Delia:
     workspace: str
     author: str
     embedding_model: str = ""
-
-    @property
-    def guidance(self) -> Guidance:
-        """The guidance of the constellation."""
-        return Guidance(self.constellation.storage)
 
     async def refs(self, kind: str) -> list[ExternalRef]:
         """Return the stored playbooks, or the folder with the documents (after a merge several), of the workspace."""
@@ -119,20 +112,17 @@ class _Import:
         clean = playbooks.without_secrets(book.bullets)
         self.done.skipped.extend([f"{path}: its secrets"] * (clean != book.bullets))
         refs = [ref for ref in await delia.refs(PLAYBOOK) if ref.raw["name"] == name]
-        everything = await delia.guidance.select(delia.workspace, tuple(GuidanceState), task_types=[name])
+        everything = await delia.constellation.guidance.select(delia.workspace, tuple(GuidanceState), task_types=[name])
         rows, work = {row.id: row for row in everything}, UnitOfWork()
         base = {key: (raw, own) for ref in refs for key, raw, own in _keyed(*_stored(ref))}
         kept, ids = list[Any](), list[str | None]()
         for number, (key, raw, _) in enumerate(_keyed(clean, [None] * len(clean))):
-            earlier = base.pop(key, None)
-            before, own = earlier or (None, None)
+            before, own = earlier = base.pop(key, (None, None))
             try:
-                bullet = playbooks.bullet_of(raw, name)
-                row = rows.get(own or bullet.id)
-                own = self._take(path, name, raw, before, row, bullet, work)
+                own = self._take(path, raw, earlier, rows, work)
             except Conflict as error:
                 self.done.conflicts.append(f"{path}[{number}]: {error.message}")
-                if earlier is None:
+                if before is None:
                     continue
                 raw = before
             except InvalidInput as error:
@@ -156,18 +146,23 @@ class _Import:
             unit.event(IMPORTED, {"workspace_id": delia.workspace, "file": path, "by": delia.author})
 
     def _take(
-        self, path: str, name: str, raw: Any, before: Any, row: GuidanceRow | None, bullet: Bullet, work: UnitOfWork
+        self, path: str, raw: Any, earlier: tuple[Any, str | None], rows: Mapping[str, GuidanceRow], work: UnitOfWork
     ) -> str:
-        """Add to `work` what a bullet changes; return the id of its guidance.
+        """Add to `work` what a bullet changes since an `earlier` import, if any; return the id of its guidance.
 
         Raises:
+            InvalidInput: it cannot be read.
             Conflict: it was changed in the file, and here.
         """
         delia, storage, now = self.delia, self.delia.constellation.storage, self.delia.constellation.storage.now()
-        is_same = row is not None and playbooks.shown(row) == bullet.compared
-        if row is not None and (is_same or raw == before):
+        name, (before, own) = PurePosixPath(path).stem, earlier
+        bullet = playbooks.bullet_of(raw, name)
+        row = rows.get(own or bullet.id)
+        if own is not None and row is None and raw != before:
+            raise Conflict(f"{own} was changed in the file, and deleted here")
+        if (own is not None and raw == before) or (row is not None and playbooks.shown(row) == bullet.compared):
             self.done.present[path] += 1
-            return row.id
+            return own or bullet.id
         if row is not None and (before is None or playbooks.shown(row) != playbooks.bullet_of(before, name).compared):
             raise Conflict(f"{row.id} was changed in the file, and here")
         new: dict[str, Any] = {"content": bullet.content, "section": bullet.section}
@@ -238,7 +233,7 @@ async def import_folder(
 async def export_folder(delia: Delia) -> dict[str, str]:
     """Return the files of a folder `.delia` for a workspace, by their paths in it."""
     files, by_type = dict[str, str](), defaultdict[str, dict[str, GuidanceRow]](dict)
-    for row in await delia.guidance.select(delia.workspace, tuple(GuidanceState)):
+    for row in await delia.constellation.guidance.select(delia.workspace, tuple(GuidanceState)):
         by_type[row.task_type][row.id] = row
     stored = defaultdict[str, list[ExternalRef]](list)
     for ref in await delia.refs(PLAYBOOK):
@@ -257,7 +252,7 @@ def _written(name: str, rows: Mapping[str, GuidanceRow], refs: Sequence[External
     listed, bullets = {own for _, own in before}, list[Any]()
     for raw, own in before:
         row = rows.get(own or "")
-        if row is None or row.state not in GONE:
+        if own is None or (row is not None and row.state not in GONE):
             bullets.append(raw if row is None else playbooks.changed(raw, name, row))
     bullets += [
         playbooks.made(row)

@@ -162,6 +162,17 @@ class Guidance:
             self._note(work, row, state, author)
         return (await self.get(guidance_id))[0]
 
+    async def delete(self, guidance_id: str, *, author: str) -> None:
+        """Delete guidance with the feedback on it, and what was merged into it.
+
+        Raises:
+            NotFound: there is none.
+        """
+        row, _ = await self.get(guidance_id)
+        async with given_or_alone(None, self._storage.commit) as work:
+            work.store(guidance.delete, guidance_id)
+            self._note(work, row, "deleted", author)
+
     async def rate(
         self, verdicts: Mapping[str, GuidanceVerdict], *, author: str, turn: str = "", note: str | None = None
     ) -> list[GuidanceRow]:
@@ -199,9 +210,8 @@ class Guidance:
             work.store(guidance.unrate, guidance_id, verdict, by, turn)
             self._note(work, row, row.state, author)
 
-    def _note(self, work: UnitOfWork, row: GuidanceRow, state: GuidanceState, author: str) -> None:
-        about = {"guidance_id": row.id, "workspace_id": row.workspace, "state": state.value, "by": author}
-        work.event(CHANGED, about)
+    def _note(self, work: UnitOfWork, row: GuidanceRow, state: str, author: str) -> None:
+        work.event(CHANGED, {"guidance_id": row.id, "workspace_id": row.workspace, "state": str(state), "by": author})
 
 
 def advice(

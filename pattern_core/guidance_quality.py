@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -163,8 +164,11 @@ def faults(content: str, source: GuidanceSource, profile: str = "") -> Iterator[
 
 def likeness(one: str, other: str, least: float) -> float:
     """Return how alike two texts are, from 0 to 1; 0 if that is less than `least`."""
-    matcher = SequenceMatcher(None, normal(one), normal(other), autojunk=False)
-    if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < least:
+    one, other = normal(one), normal(other)
+    if 2 * min(len(one), len(other)) < least * (len(one) + len(other)):
+        return 0.0
+    matcher = SequenceMatcher(None, one, other, autojunk=False)
+    if matcher.quick_ratio() < least:
         return 0.0
     return ratio if (ratio := matcher.ratio()) >= least else 0.0
 
@@ -175,6 +179,7 @@ def contradicts(one: str, other: str) -> bool:
     return about == too and bool(about) and denies != denies_too
 
 
+@lru_cache(maxsize=2_000)  # each is compared with all others
 def _claim(text: str) -> tuple[frozenset[str], bool]:
     words = frozenset(word.casefold() for word in _WORD.findall(text))
     return words - _NOT - _FILLING, bool(words & _NOT)

@@ -16,7 +16,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from pattern_core.errors import InvalidInput
 from pattern_core.guidance import SECTION, TASK_TYPE
@@ -60,19 +62,27 @@ class Playbook:
     bullets: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bullet:
+Words = Annotated[str, Field(pattern=r"\S")]
+Count = Annotated[
+    int,
+    BeforeValidator(lambda value: int(value) if isinstance(value, str) and value.isdecimal() else value),
+    Field(strict=True, ge=0, le=COUNT_MAX),
+]
+Time = Annotated[str | None, BeforeValidator(lambda value: _time(value))]
+
+
+class Bullet(BaseModel):
     """A bullet as it is read: with our names of its times, and an id in any case."""
 
-    id: str
-    content: str
-    section: str
-    helpful_count: int
-    harmful_count: int
-    created_at: str | None
-    last_used: str | None
-    source_task: str | None
-    source: GuidanceSource
+    id: Words
+    content: Words
+    section: Words = SECTION
+    helpful_count: Count = 0
+    harmful_count: Count = 0
+    created_at: Time = None
+    last_used: Time = None
+    source_task: Words | None = None
+    source: GuidanceSource = GuidanceSource.LEARNED
 
     @property
     def compared(self) -> dict[str, object]:
@@ -127,32 +137,13 @@ def bullet_of(raw: Any, task_type: str) -> Bullet:
     if not isinstance(raw, dict):
         raise InvalidInput("not an object")
     given = {**{_OLD_KEYS[key]: value for key, value in raw.items() if key in _OLD_KEYS}, **raw}
-    content = given.get("content")
-    if content is None:
-        raise InvalidInput("content: field required")
-    bullet_id, section, task = (given.get(name) for name in ("id", "section", "source_task"))
-    texts = {"content": content, "id": bullet_id or "-", "section": section or SECTION, "source_task": task or "-"}
-    for name, value in texts.items():
-        if not isinstance(value, str) or not value.strip():
-            raise InvalidInput(f"{name}: not a text")
-        try:
-            value.encode()
-        except UnicodeError:
-            raise InvalidInput(f"{name}: not valid Unicode") from None
-    source = given.get("source") or "learned"
-    if source not in [*GuidanceSource]:
-        raise InvalidInput(f"source: one of {', '.join(GuidanceSource)}, not {str(source)[:50]!r}")
-    return Bullet(
-        id=bullet_id or f"strat-{hashlib.sha256(f'{task_type}/{content}'.encode()).hexdigest()[:8]}",
-        content=content,
-        section=texts["section"],
-        helpful_count=_count(given, "helpful_count"),
-        harmful_count=_count(given, "harmful_count"),
-        created_at=_time(given.get("created_at")),
-        last_used=_time(given.get("last_used")),
-        source_task=task or None,
-        source=GuidanceSource(source),
-    )
+    given = {key: value for key, value in given.items() if value not in (None, "")}
+    known = hashlib.sha256(f"{task_type}/{given.get('content')}".encode(errors="replace"))
+    try:
+        return Bullet.model_validate({"id": f"strat-{known.hexdigest()[:8]}", **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidInput(f"{first['loc'][0]}: {first['msg'].lower()}") from None
 
 
 def without_secrets(value: Any) -> Any:
@@ -189,10 +180,9 @@ def changed(raw: Raw, task_type: str, row: GuidanceRow) -> Raw:
 def made(row: GuidanceRow) -> Raw:
     """Return guidance that was made here as a bullet."""
     times = {"created_at": _written_time(row.created_at), "last_used": _written_time(row.last_used_at)}
-    about = {"source_task": row.source_task, "source": row.source.value}
-    score = {"utility_score": utility_ratio(row.helpful, row.harmful)}
-    given = {"id": row.id, **shown(row), **times, **about, **score}
-    return {key: given[key] for key in _KEYS}
+    about = {"id": row.id, "source_task": row.source_task, "source": row.source.value}
+    made: Raw = current({**shown(row), **times, **about}, row.task_type)
+    return made
 
 
 def current(raw: Any, task_type: str) -> Any:
@@ -277,10 +267,7 @@ def read(path: str, data: bytes, kinds: Sequence[str] = ("playbooks", *KINDS)) -
 
 def _check_bullets(done: FolderCheck, name: str, bullets: Sequence[Any], profile: str) -> int:
     """Check the bullets of a file; return how many are valid."""
-    seen = dict[str, int]()
-    texts = dict[str, int]()
-    claims = list[tuple[int, str]]()
-    valid = 0
+    seen, texts, valid = dict[str, int](), dict[str, int](), 0  # likeness would take minutes for a thousand
     for number, raw in enumerate(bullets):
         place = f"{name}.json[{number}]"
         try:
@@ -296,10 +283,10 @@ def _check_bullets(done: FolderCheck, name: str, bullets: Sequence[Any], profile
         valid += problem is None
         done.errors += [f"{place}: {problem}"] * (problem is not None)
         done.warnings += [f"{place}: {words}" for words in _remarks(raw, bullet, profile)]
-        if (first := texts.setdefault(normal(bullet.content), number)) != number:
+        text = normal(bullet.content)
+        done.warnings += [f"{place}: contradicts [{at}]" for one, at in texts.items() if contradicts(one, text)]
+        if (first := texts.setdefault(text, number)) != number:
             done.warnings.append(f"{place}: the same content as [{first}]")
-        done.warnings += [f"{place}: contradicts [{at}]" for at, text in claims if contradicts(text, bullet.content)]
-        claims.append((number, bullet.content))
     return valid
 
 
@@ -315,15 +302,6 @@ def _remarks(raw: Raw, bullet: Bullet, profile: str) -> Iterator[str]:
     score = raw.get("utility_score", 0)
     if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         yield "utility_score: not a number from 0 to 1"
-
-
-def _count(given: Raw, name: str) -> int:
-    value = given.get(name) or 0
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= COUNT_MAX:
-        raise InvalidInput(f"{name}: a number that is not negative, not {str(given[name])[:50]!r}")
-    return value
 
 
 def _time(value: Any) -> str | None:

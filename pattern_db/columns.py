@@ -109,3 +109,11 @@ def canonical(text: str) -> str:
         return iso(unix_ms(text))
     except OverflowError:
         raise ValueError(f"{text!r} is outside the years 1 to 9999") from None
+
+
+def time_in(value: object) -> str | None:
+    """Return the column text of a time that another program wrote; None for what is none."""
+    try:
+        return canonical(value) if isinstance(value, str) else None
+    except ValueError:
+        return None

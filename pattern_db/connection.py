@@ -184,7 +184,8 @@ Row = TypeVar("Row")
 class Table(Generic[Row]):
     """The table `name`, each row of it an instance of `row`: a dataclass or named tuple of at least two fields.
 
-    Fields have the names of columns; `columns` gives those that differ, or an expression to select. `json` names the
+    Fields have the names of columns; `columns` gives those that differ, or an expression to select, `computed` the
+    expressions of the last fields, which are not stored. `json` names the
     fields with JSON columns (None is NULL), `types` the constructors of others: an enumeration, `bool`. `source` is
     what to select from, if it is more than the table. A row is found by its `key`; `noun` names one that is missing
     ("agent {}"). What people create also has a name, in the column `name_in`. `order` is that of `list_all`.
@@ -201,22 +202,23 @@ class Table(Generic[Row]):
         order: str = "",
         source: str | None = None,
         columns: Mapping[str, str] | None = None,
+        computed: Mapping[str, str] | None = None,
         json: Sequence[str] = (),
         types: Mapping[str, Callable[[Any], object]] | None = None,
     ) -> None:
         fields: tuple[str, ...] = getattr(row, "_fields", ()) or tuple(vars(row)["__dataclass_fields__"])
-        named = ", ".join((columns or {}).get(field, field) for field in fields)
+        named = [(columns or {}).get(field, field) for field in fields[: len(fields) - len(computed or ())]]
         readers: dict[str, Callable[[Any], object]] = {**dict.fromkeys(json, from_json), **(types or {})}
         self._row: Callable[..., Row] = row
         self._name, self._fields, self._width = name, fields, len(fields)
         self._noun, self._key, self._name_in, self._order = noun, key, name_in, order
-        self._json = tuple(fields.index(field) for field in json)
+        self._json = tuple(at for field in json if (at := fields.index(field)) < len(named))
         self._readers = tuple((fields.index(field), _reader(made)) for field, made in readers.items())
-        self._fields_of = attrgetter(*fields)
+        self._fields_of = attrgetter(*fields[: len(named)])
         # The stored fields of a row, in the order of `columns`.
         self.values: Callable[[Row], Values] = self._encoded if json else self._fields_of
-        self._insert = f"INSERT INTO {name} ({named}) VALUES ({', '.join('?' * len(fields))})"
-        self.columns = named
+        self._insert = f"INSERT INTO {name} ({', '.join(named)}) VALUES ({', '.join('?' * len(named))})"
+        self.columns = ", ".join([*named, *(computed or {}).values()])
         self.source = source or name
 
     def make(self, values: Sequence[Any]) -> Row:
@@ -307,7 +309,7 @@ class Table(Generic[Row]):
             RowNotFound: there is none.
             apsw.ConstraintError: its name is in use (translated to `RowConflict`).
         """
-        values = dict(zip(self._fields, self.values(row), strict=True))
+        values = dict(zip(self._fields, self.values(row), strict=False))  # computed ones are left out
         del values["created_at"]
         self.change(connection, values.pop("id"), values)
 

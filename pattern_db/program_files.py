@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import apsw
+
 from pattern_db.connection import Connection, Value, fetch_all, opened_at, transaction
 from pattern_db.errors import BackupInvalid, RowConflict
 
@@ -96,13 +98,15 @@ def read(path: Path) -> ProgramFile:
         shutil.copyfile(path, copy)
         if (log := path.with_name(f"{path.name}-wal")).exists():
             shutil.copyfile(log, copy.with_name(f"{copy.name}-wal"))
-        with opened_at(copy, readonly=True) as connection:
-            version = _version(connection, path)
-            try:
+        try:
+            with opened_at(copy, readonly=True) as connection:
+                version = _version(connection, path)
                 wanted = CODEPILOT_TABLES if version == CODEPILOT else DELTA_TABLES
                 tables = {table: _rows(connection, table) for table in wanted if _columns(connection, table)}
-            except UnicodeDecodeError as error:
-                raise BackupInvalid(f"{path} has a text that is not UTF-8: {error}") from None
+        except UnicodeDecodeError as error:
+            raise BackupInvalid(f"{path} has a text that is not UTF-8: {error}") from None
+        except apsw.SQLError as error:
+            raise BackupInvalid(f"{path} is damaged: {error}") from None
     return ProgramFile(version=version, tables=_in_ms(tables))
 
 

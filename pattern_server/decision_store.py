@@ -151,21 +151,22 @@ class DecisionStore:
         """Replace the settings."""
         await self._mutate(lambda: self._write(self.settings, _pretty(settings)))
 
-    async def disable(self, folders: Collection[str]) -> None:
-        """Add folders, as they are, to the projects that programs keep out of prompts.
+    async def disable(self, hidden: Mapping[str, Sequence[str]]) -> None:
+        """Add folders and ids, as they are, to the settings' lists of projects that programs keep out of prompts.
 
         Raises:
             InvalidInput: the settings cannot be read; they stay as they are.
         """
 
         def work() -> None:
-            settings = self._settings()
-            listed = settings.get("disabledProjects", [])
-            if not isinstance(listed, list):
-                raise InvalidInput(f"`disabledProjects` in {self.settings} is not a list; change it, then try again")
-            new = [*listed, *(one for one in folders if one not in listed)]
-            if new != listed:
-                settings["disabledProjects"] = sorted(new) if all(isinstance(one, str) for one in new) else new
+            settings = dict(before := self._settings())
+            for key, names in hidden.items():
+                listed = before.get(key, [])
+                if not isinstance(listed, list):
+                    raise InvalidInput(f"`{key}` in {self.settings} is not a list; change it, then try again")
+                if new := [one for one in names if one not in listed]:
+                    settings[key] = sorted([*listed, *new], key=str)
+            if settings != before:
                 self._write(self.settings, _pretty(settings))
 
         await self._mutate(work)

@@ -69,6 +69,7 @@ RULES = (
             *("pattern_server/settings.py", "pattern_server/cli/tools.py"),
             *("pattern_core/validation.py", "pattern_core/agent_settings.py", "pattern_core/budgets/"),
             *("pattern_core/timing.py", "pattern_core/delta.py"),  # the latter: parameters of its tools
+            "pattern_core/playbooks.py",  # bullets of files
             *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/", "pattern_core/groups/"),
             "pattern_core/schedule/",
             *("pattern_core/models/model.py", "pattern_core/models/catalogue.py", "pattern_core/models/routing.py"),

@@ -20,7 +20,7 @@ from pattern_core.errors import InvalidInput
 from pattern_core.legacy.archive import Old, Record
 from pattern_core.rules.ruleset import RuleSet
 from pattern_core.tools.builtin import BUILTIN
-from pattern_db.columns import JSON_DEPTH_MAX, canonical
+from pattern_db.columns import JSON_DEPTH_MAX, time_in
 from pattern_db.enums import CONSTELLATION_OWNER
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
@@ -244,7 +244,7 @@ class _Reader:
             for one in returns:
                 if open_calls.pop(one["ToolResult"]["tool_use_id"], None) is None:
                     self._decide("message", message_id, "it is the return of a tool call that is not in the file")
-            last = max(last, _time(message.get("created_at")) or last)
+            last = max(last, time_in(message.get("created_at")) or last)
             said = {key: message[key] for key in ("name", "sender_id", "model") if _text(message.get(key))}
             self.old.messages.append(
                 {
@@ -397,13 +397,6 @@ def _said(parts: Iterable[Record]) -> str:
 
 def _permission(block: Record) -> str:
     return "read_only" if block.get("read_only") is True else "read_write"
-
-
-def _time(value: Any) -> str | None:
-    try:
-        return canonical(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
 
 
 def _text(value: Any) -> str:

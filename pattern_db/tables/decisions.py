@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
-from pattern_db.columns import to_json
+from pattern_db.columns import from_json, to_json
 from pattern_db.connection import Connection, Table, fetch_all
 from pattern_db.enums import DecisionLinkKind, DecisionSource
 from pattern_db.errors import RowConflict
@@ -20,7 +22,8 @@ LINKS_MAX = 50_000
 @dataclass(frozen=True, slots=True)
 class DecisionRow:
     """A decision. The times are None if its file does not say them; `cwd` and `project` are those of the program that
-    wrote it. `changed_by` is the author of the newest change.
+    wrote it. `changed_by` is the author of the newest change. Links are read with it: of several that supersede it, the
+    last id.
     """
 
     id: str
@@ -49,6 +52,22 @@ class DecisionRow:
     injection_count: int = 0
     last_retrieved_at: str | None = None
     last_injected_at: str | None = None
+    supersedes: Sequence[str] = ()
+    superseded_by: str | None = None
+    conflicts_with: Sequence[str] = ()
+
+
+class DecisionWords(NamedTuple):
+    """What a decision is found by; `tags` and `details` are JSON."""
+
+    id: str
+    is_shown: bool  # neither archived nor superseded
+    archived: bool
+    title: str
+    tags: str
+    text: str
+    summary: str
+    details: str
 
 
 class DecisionLink(NamedTuple):
@@ -70,12 +89,32 @@ class DecisionLine(NamedTuple):
     line: bytes
 
 
+_LINKED = "FROM decision_links WHERE {} = id AND kind = '{}'"
 _DECISIONS = Table(
     "decisions",
     DecisionRow,
     "decision {}",
     json=("tags", "details"),
-    types={"source": DecisionSource, "important": bool, "archived": bool},
+    computed={
+        "supersedes": f"(SELECT json_group_array(to_id) {_LINKED.format('from_id', 'supersedes')})",
+        "superseded_by": f"(SELECT max(from_id) {_LINKED.format('to_id', 'supersedes')})",
+        "conflicts_with": f"(SELECT json_group_array(to_id) FROM (SELECT to_id {_LINKED.format('from_id', 'conflicts')}"
+        f" UNION SELECT from_id {_LINKED.format('to_id', 'conflicts')} ORDER BY 1))",
+    },
+    types={
+        "source": DecisionSource,
+        "important": bool,
+        "archived": bool,
+        **dict.fromkeys(("supersedes", "conflicts_with"), lambda text: tuple(from_json(text))),
+    },
+)
+_WORDS = Table(
+    "decisions",
+    DecisionWords,
+    columns={
+        "is_shown": f"archived = 0 AND NOT EXISTS (SELECT 1 {_LINKED.format('to_id', 'supersedes')})",
+        "summary": "coalesce(summary, '')",
+    },
 )
 _LINKS = Table("decision_links", DecisionLink, types={"kind": DecisionLinkKind})
 _LINES = Table("decision_lines", DecisionLine, types={"is_trusted": bool})
@@ -93,6 +132,11 @@ def of_workspace(
         " WHERE id = ?3), 0) ORDER BY rowid LIMIT ?4",
         (workspace, archived, after, limit),
     )
+
+
+def words(connection: Connection, workspace: str | None) -> list[DecisionWords]:
+    """Return what the decisions of a workspace, or of all, are found by, in the order in which they were stored."""
+    return _WORDS.select(connection, "WHERE ?1 IS NULL OR workspace = ?1 ORDER BY rowid", (workspace,))
 
 
 def some(connection: Connection, ids: Sequence[str]) -> list[DecisionRow]:
@@ -138,8 +182,8 @@ def replace(connection: Connection, row: DecisionRow) -> None:
     Raises:
         RowNotFound: there is none.
     """
-    values = dict(zip((field.name for field in fields(row)), _DECISIONS.values(row), strict=True))
-    _DECISIONS.change(connection, values.pop("id"), values)
+    _DECISIONS.update(connection, row)
+    _DECISIONS.change(connection, row.id, {"created_at": row.created_at})
     meta.count_up(connection, meta.DECISIONS)
 
 
@@ -159,53 +203,38 @@ def elsewhere(connection: Connection, workspace: str) -> list[str]:
     return [one for (one,) in fetch_all(connection, "SELECT id FROM decisions WHERE workspace <> ?", (workspace,))]
 
 
-def links(connection: Connection, workspace: str | None) -> list[DecisionLink]:
-    """Return the links of the decisions of a workspace, or of all."""
-    where = "WHERE ?1 IS NULL OR from_id IN (SELECT id FROM decisions WHERE workspace = ?1)"
-    return _LINKS.select(connection, f"{where} ORDER BY from_id, to_id, kind", (workspace,))
+def links(connection: Connection, workspace: str) -> list[DecisionLink]:
+    """Return the links of the decisions of a workspace."""
+    where = "WHERE from_id IN (SELECT id FROM decisions WHERE workspace = ?) ORDER BY from_id, to_id, kind"
+    return _LINKS.select(connection, where, (workspace,))
 
 
-def link(connection: Connection, given: DecisionLink) -> None:
-    """Link two decisions; again it changes nothing.
+def set_links(connection: Connection, workspace: str, given: Iterable[DecisionLink]) -> None:
+    """Let the decisions of a workspace have these links and no others; a conflict may be given in either order.
 
     Raises:
-        RowConflict: a decision would supersede itself, or there are too many links.
+        RowConflict: a decision would supersede or contradict itself, or there are too many links.
         apsw.ConstraintError: a decision does not exist (translated to `RowConflict`).
     """
-    if given.from_id == given.to_id:
-        raise RowConflict(f"{given.to_id} cannot supersede or contradict itself; name two decisions")
-    if given.kind is DecisionLinkKind.SUPERSEDES:
-        below = (
-            "WITH RECURSIVE below(id) AS (SELECT ?1 UNION SELECT to_id FROM decision_links JOIN below"
-            " ON from_id = below.id AND kind = 'supersedes') SELECT 1 FROM below WHERE id = ?2"
-        )
-        if fetch_all(connection, below, (given.to_id, given.from_id)):
-            raise RowConflict(f"{given.to_id} supersedes {given.from_id} already; a decision cannot supersede itself")
-    elif given.to_id < given.from_id:
-        given = given._replace(from_id=given.to_id, to_id=given.from_id)
-    _LINKS.insert(connection, [given], "ON CONFLICT DO NOTHING")
+    kinds, below = DecisionLinkKind, defaultdict[str, set[str]](set)
+    wanted = set[DecisionLink]()
+    for one in given:
+        low, high = (min(one[:2]), max(one[:2])) if one.kind is kinds.CONFLICTS else one[:2]
+        wanted.add(DecisionLink(low, high, one.kind))
+        if one.kind is kinds.SUPERSEDES or low == high:
+            below[low].add(high)
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        said = f"{error.args[1][0]} would supersede or contradict itself"
+        raise RowConflict(f"{said}; name other decisions, or first remove the link between them") from None
+    before = {*links(connection, workspace)}
+    where = "from_id = ? AND to_id = ? AND kind = ?"
+    connection.executemany(f"DELETE FROM decision_links WHERE {where}", before - wanted)
+    _LINKS.insert(connection, wanted - before)
     meta.count_up(connection, meta.DECISIONS)
     if _LINKS.count(connection) > LINKS_MAX:
         raise RowConflict(f"a constellation has at most {LINKS_MAX:,} links between decisions; remove some")
-
-
-def unlink(connection: Connection, given: DecisionLink) -> None:
-    """Remove a link, if there is one; of a conflict in either order."""
-    connection.execute(
-        "DELETE FROM decision_links WHERE kind = ?3 AND ((from_id = ?1 AND to_id = ?2) OR (?3 = 'conflicts'"
-        " AND from_id = ?2 AND to_id = ?1))",
-        given,
-    )
-    meta.count_up(connection, meta.DECISIONS)
-
-
-def set_links(connection: Connection, decision_id: str, kind: DecisionLinkKind, others: Sequence[str]) -> None:
-    """Let a decision supersede, or be in conflict with, these others and none else. Raises as `link`."""
-    is_its = "kind = ?2 AND (from_id = ?1 OR (?2 = 'conflicts' AND to_id = ?1))"
-    connection.execute(f"DELETE FROM decision_links WHERE {is_its}", (decision_id, kind))
-    meta.count_up(connection, meta.DECISIONS)
-    for other in others:
-        link(connection, DecisionLink(decision_id, other, kind))
 
 
 def lines(connection: Connection, workspace: str) -> list[DecisionLine]:

@@ -126,6 +126,16 @@ def merge(connection: Connection, old: str, new: str, now: str, author: str) -> 
     _count(connection, old, new)
 
 
+def delete(connection: Connection, guidance_id: str) -> None:
+    """Delete guidance with the feedback on it, and what it has replaced.
+
+    Raises:
+        RowNotFound: there is none.
+    """
+    connection.execute("DELETE FROM guidance WHERE merged_into = ?", (guidance_id,))
+    _GUIDANCE.delete(connection, guidance_id)
+
+
 def feedback_on(connection: Connection, guidance_id: str) -> list[GuidanceFeedback]:
     """Return the feedback on guidance, in the order of time."""
     return _FEEDBACK.select(connection, "WHERE guidance_id = ? ORDER BY created_at, author, turn", (guidance_id,))

@@ -80,30 +80,18 @@ _WORKSPACES = Table(
     "workspaces",
     WorkspaceRow,
     "workspace {}",
-    columns={
-        "in_prompts": f"NOT EXISTS (SELECT 1 FROM meta WHERE key = '{_HIDDEN}' || id)",
+    computed={
         "roots": "(SELECT json_group_array(path) FROM (SELECT path FROM workspace_roots WHERE workspace_id = id"
         " ORDER BY path))",
         "aliases": "(SELECT json_group_array(json_object('system', system, 'alias', alias)) FROM (SELECT system, alias"
         " FROM workspace_aliases WHERE workspace_id = id ORDER BY system, alias))",
+        "in_prompts": f"NOT EXISTS (SELECT 1 FROM meta WHERE key = '{_HIDDEN}' || id)",
     },
     json=("roots",),
     types={"in_prompts": bool, "aliases": lambda text: [WorkspaceAlias(**one) for one in from_json(text)]},
 )
 _ROOTS = Table("workspace_roots", WorkspaceRoot, "root {} of a workspace", key="path")
-find, count = _WORKSPACES.find, _WORKSPACES.count
-
-
-def create(connection: Connection, row: WorkspaceRow) -> None:
-    """Add a workspace, without roots and aliases.
-
-    Raises:
-        apsw.ConstraintError: its name is in use (translated to `RowConflict`).
-    """
-    connection.execute(
-        "INSERT INTO workspaces (id, name, created_at, updated_at) VALUES (?, ?, ?, ?)",
-        (row.id, row.name, row.created_at, row.updated_at),
-    )
+create, find, count = _WORKSPACES.create, _WORKSPACES.find, _WORKSPACES.count
 
 
 def page(connection: Connection, limit: int, *, after: str | None = None) -> list[WorkspaceRow]:

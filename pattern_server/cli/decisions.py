@@ -118,16 +118,18 @@ async def sync(home: Home, output: Output, file: Path, workspace: str, trust: bo
 
 async def _in_prompts(home: Home, store: DecisionStore, workspace: str) -> bool:
     """Keep a project out of prompts here and in the settings if one of the two does; return whether none does. The
-    settings know it by its folders, to the letter.
+    settings know it by its folders, to the letter, and by its ids: what the system `lodestone` calls it.
     """
-    found, listed = await home.get("workspaces", workspace), (await store.read_settings()).get("disabledProjects")
-    git = [one["alias"] for one in found["aliases"] if one["system"] == GIT]
+    found, settings = await home.get("workspaces", workspace), await store.read_settings()
+    git, ids = ([one["alias"] for one in found["aliases"] if one["system"] == name] for name in (GIT, "lodestone"))
     folders = [*found["roots"], *(str(Path(one).parent) for one in git if Path(one).name == ".git")]
-    is_listed = isinstance(listed, list) and any(folder in listed for folder in folders)
+    names = {"disabledProjects": folders, "disabledProjectIds": ids}
+    listed = [one for key in names if isinstance(settings.get(key), list) for one in settings[key]]
+    is_listed = any(one in listed for one in (*folders, *ids))
     if found["in_prompts"] and is_listed:
         await home.call("PATCH", "workspaces", workspace, body={"in_prompts": False})
     elif not found["in_prompts"] and not is_listed:
-        await store.disable(folders)
+        await store.disable(names)
     return found["in_prompts"] and not is_listed
 
 

@@ -16,7 +16,7 @@ from pattern_core.playbooks import FolderCheck, check
 from pattern_db import files
 from pattern_db.enums import GuidanceState, GuidanceVerdict
 from pattern_server.cli.client import Json
-from pattern_server.cli.command import ExitCode, Home, PlainGroup, local
+from pattern_server.cli.command import ExitCode, Home, PlainGroup, local, yes_option
 from pattern_server.cli.names import WORKSPACE
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output, when
 from pattern_server.config import Config
@@ -93,6 +93,16 @@ async def merge(home: Home, output: Output, guidance_id: str, into: str) -> None
     """Let the guidance INTO replace ID, and have the feedback on it."""
     row = await home.call("PATCH", "guidance", guidance_id, body={"state": "merged", "merged_into": into})
     output.result(row, f"{guidance_id} was merged into {into}.")
+
+
+@guidance.add("delete", "gd_01k")
+@click.argument("guidance_id", metavar="ID")
+@yes_option
+async def delete(home: Home, output: Output, guidance_id: str, yes: bool) -> None:
+    """Delete the guidance ID, the feedback on it, and what was merged into it; archived guidance is kept."""
+    output.confirm(f"Delete the guidance {guidance_id}?", yes=yes)
+    await home.call("DELETE", "guidance", guidance_id)
+    output.result({"deleted": guidance_id}, f"Deleted {guidance_id}.")
 
 
 @guidance.add("rate", "gd_01k helpful")

@@ -55,6 +55,7 @@ DELIA, MARKDOWN = "delia", "markdown"  # those become folders
 PLANS = "plans"  # the folder with Codepilot's plans
 AGENT_FILE = "letta"
 
+dry_option = click.option("--dry-run", is_flag=True, help="Say what would be done; import nothing.")
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
 car = PlainGroup("car", help="Archive files: show what is in one, verify it, compare two.")
@@ -283,7 +284,7 @@ async def log(home: Home, output: Output) -> None:
 @import_.add("delta", "~/.local/share/pi-ext-delta/srv_shop-main/delta.db --workspace shop")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="The project.  [default: as its folder]")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; import nothing.")
+@dry_option
 async def delta(home: Home, output: Output, paths: tuple[Path, ...], workspace: str | None, dry_run: bool) -> ExitCode:
     """Import files of Delta, or folders with its delta.db, into a workspace; the same file again changes nothing.
 
@@ -306,23 +307,24 @@ async def delta(home: Home, output: Output, paths: tuple[Path, ...], workspace: 
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--plans", type=_DIRECTORY, help="A directory with plans; they become the files of the folder `plans`.")
 @agent_option
-async def codepilot(home: Home, output: Output, file: Path, plans: Path | None, agent: str) -> ExitCode:
+@dry_option
+async def codepilot(home: Home, output: Output, file: Path, plans: Path | None, agent: str, dry_run: bool) -> ExitCode:
     """Import the sessions of a file of Codepilot as an agent's; the same file again changes nothing.
 
     They keep their ids, and can be continued; one that was running is interrupted. The file is read from a copy.
     """
     found = await trio.to_thread.run_sync(program_files.read, file)
-    done = await _imported(home, CODEPILOT, file, found.tables, source=file.name, agent=agent)
+    done = await _imported(home, CODEPILOT, file, found.tables, source=file.name, agent=agent, dry_run=dry_run)
     if plans is not None:
-        await _import_plans(home, plans, agent, done)
-    return _reported(output, done)
+        await _import_plans(home, plans, agent, done, is_dry=dry_run)
+    return _reported(output, done, is_dry=dry_run)
 
 
 @import_.add("decisions", "~/.pi/agent/memory/decisions.jsonl --workspace shop")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, required=True, help="The project.")
 @click.option("--trust", is_flag=True, help="Important decisions stay important.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; import nothing.")
+@dry_option
 async def decisions(home: Home, output: Output, file: Path, workspace: str, trust: bool, dry_run: bool) -> ExitCode:
     """Import the decisions in FILE, JSON objects, one a line, into a workspace; the same file again changes nothing.
 
@@ -338,7 +340,7 @@ async def decisions(home: Home, output: Output, file: Path, workspace: str, trus
 @click.option("--workspace", metavar="WORKSPACE", type=WORKSPACE, help="The project.  [default: that of PATH]")
 @click.option("--trust", is_flag=True, help="Guidance is active at once, without a review.")
 @click.option("--force", is_flag=True, help="Also playbooks of a newer version.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; import nothing.")
+@dry_option
 async def delia(
     home: Home, output: Output, path: Path, workspace: str | None, trust: bool, force: bool, dry_run: bool
 ) -> ExitCode:
@@ -370,11 +372,11 @@ def _reported(output: Output, done: Json, *, is_dry: bool = False) -> ExitCode:
     return SKIPPED if done["conflicts"] or done["skipped"] else DONE
 
 
-async def _import_plans(home: Home, plans: Path, agent: str, done: Json) -> None:
+async def _import_plans(home: Home, plans: Path, agent: str, done: Json, *, is_dry: bool) -> None:
     """Add the plans in a directory to the folder `plans`, which the agent may read; note in `done` what was done."""
     chosen = sorted(file for file in plans.glob("*.md") if file.is_file())
     there = await _plans(home)
-    if chosen and there is None:
+    if chosen and there is None and not is_dry:
         await home.call("POST", "folders", body={"name": PLANS, "description": "Plans of Codepilot."})
         await home.call("POST", "folders", PLANS, "attachments", body={"agent": agent, "access": "read"})
     for file in chosen:
@@ -384,7 +386,7 @@ async def _import_plans(home: Home, plans: Path, agent: str, done: Json) -> None
                 await home.download(copy := Path(folder) / "plan", "folders", PLANS, "files", file.name)
                 what = "present" if copy.read_bytes() == file.read_bytes() else "conflicts"
         try:
-            if what == "added":
+            if what == "added" and not is_dry:
                 await home.call("PUT", "folders", PLANS, "files", file.name, data=file.read_bytes())
         except ServerFailed as error:
             if error.status not in (400, 413, 422):

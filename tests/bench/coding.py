@@ -65,8 +65,15 @@ async def _prompts() -> list[Figure]:
             await bench.constellation.database.read(lambda one, at=at: timed_ms(lambda: look(one, at)))  # type: ignore[misc]  # mypy cannot infer such lambdas
             for at in range(1, PROMPTS + 1)
         ]
-    note = f"map, decisions and guidance; the first after a change reads all decisions: {first:.0f} ms"
-    return [Figure(name=f"prompt of a workspace with {2 * ITEMS:,} items", unit="ms", values=values, most=5, note=note)]
+        after = list[float]()
+        for at in range(PROMPTS):
+            await bench.constellation.decisions.change(shop, f"d{at}", {"title": words(60, at + 1)}, author=PERSON)
+            after.append(await bench.constellation.database.read(lambda one, at=at: timed_ms(lambda: look(one, at))))  # type: ignore[misc]  # as above
+    note, items = f"map, decisions and guidance; the first reads all decisions: {first:.0f} ms", f"{2 * ITEMS:,} items"
+    return [
+        Figure(name=f"prompt of a workspace with {items}", unit="ms", values=values, most=5, note=note),
+        Figure(name="the first one after a decision was changed", unit="ms", values=after, most=20),
+    ]
 
 
 def _fill(connection: Connection, shop: str) -> None:

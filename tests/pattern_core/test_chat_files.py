@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -132,6 +133,18 @@ async def test_c44_three_sessions_one_running_come_once_and_go_out_as_they_came(
     assert read(tmp_path / "out.db").tables == expected
 
 
+async def test_a_dry_run_counts_as_the_import_does_and_stores_nothing() -> None:
+    async with running() as world:
+        storage, ada = world.constellation.storage, await world.agent("ada")
+        given = tables()
+        given["messages"].append(said(99, FIRST, "robot", "x"))
+        about: dict[str, Any] = {"source": "c.db", "author": USER}
+        dry = await import_chats(storage, ada.id, given, **about, is_dry=True)
+        assert (await export_chats(storage))["sessions"] == []
+        done = await import_chats(storage, ada.id, given, **about)
+        assert (dry, len(dry.skipped)) == (done, 1) and dry.added["sessions"] == 3
+
+
 async def test_messages_have_the_original_cells_and_a_cut_off_call_gets_a_result() -> None:
     async with home() as world:
         await imported(world, tables())
@@ -202,7 +215,7 @@ async def test_mutated_sessions_are_never_lost() -> None:
     chance = random.Random(11)
     values: list[Any] = [None, "", "null", 7, -1, 2**62, 1.5, "[1]", "{", "Error: no", "\x00\x1b", "2025-13-01", FIRST]
     async with home() as world:
-        for trial in range(60):
+        for trial in range(int(os.environ.get("PATTERN_TEST_EXAMPLES", "60"))):
             rows = tables()
             for _change in range(chance.randrange(1, 4)):
                 table = chance.choice(["sessions", "messages"])

@@ -23,12 +23,12 @@ from pattern_core.decision_files import (
     record_of,
     split_lines,
 )
-from pattern_core.decisions import Decision, NewDecision, related
+from pattern_core.decisions import Decision, NewDecision
 from pattern_core.delta_files import FileImport
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_db.connection import fetch_all
 from pattern_db.enums import DecisionSource
-from pattern_db.tables.decisions import DecisionLink, count_shown
+from pattern_db.tables.decisions import DecisionLink, count_shown, links
 from tests.support import USER, running
 
 GOLDEN = (
@@ -53,13 +53,13 @@ class Shop:
         return await export_decisions(self.constellation.storage, self.workspace)
 
     async def rows(self) -> dict[str, Decision]:
-        return {row.id: row for row in (await self.constellation.decisions.known(self.workspace))[0]}
+        return {row.id: row for row in await self.constellation.decisions.known(self.workspace)}
 
     async def change(self, decision_id: str, **changes: Any) -> None:
         await self.constellation.decisions.change(self.workspace, decision_id, changes, author=USER)
 
     async def links(self) -> list[DecisionLink]:
-        return (await self.constellation.decisions.known(self.workspace))[1]
+        return await self.constellation.database.read(links, self.workspace)
 
 
 @asynccontextmanager
@@ -206,17 +206,17 @@ async def test_links_come_out_as_they_went_in_and_have_no_cycles() -> None:
             "cycle cannot supersede z, which supersedes it"
         ]
         assert await here.give() == data
-        found = related(await here.links())
-        assert (found["old"].superseded_by, sorted(found["old"].conflicts_with)) == ("new", ["new", "z"])
+        found = await here.rows()
+        assert (found["old"].superseded_by, found["old"].conflicts_with) == ("new", ("new", "z"))
         assert counts(await here.take(data)) == {"present": 4}
         await here.change("old", conflicts_with=["new"])
         changed = [json.loads(one) for one in (await here.give()).splitlines()]
         assert changed[0]["conflictsWith"] == ["gone", "new"], "what is not there stays"
         assert (await here.give()).splitlines()[1:] == data.splitlines()[1:]
         assert counts(await here.take(data)) == {"present": 4}
-        assert len(related(await here.links())["old"].conflicts_with) == 1, "what was removed here stays away"
+        assert len((await here.rows())["old"].conflicts_with) == 1, "what was removed here stays away"
         await here.take(data + line("last", supersedes=["cycle"]))
-        assert related(await here.links())["cycle"].superseded_by == "last"
+        assert (await here.rows())["cycle"].superseded_by == "last"
 
 
 async def test_an_update_removes_the_links_that_it_no_longer_says() -> None:
@@ -225,7 +225,7 @@ async def test_an_update_removes_the_links_that_it_no_longer_says() -> None:
         assert len(await here.links()) == 1
         done = await here.take(line("a", supersedes=["b"]) + line("b"))
         assert (counts(done), done.skipped) == ({"updated": 2}, [])
-        assert related(await here.links())["b"].superseded_by == "a"
+        assert (await here.rows())["b"].superseded_by == "a"
 
 
 async def test_two_imports_at_once_are_refused_rather_than_doubled() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +18,9 @@ from pattern_core.decision_ranking import (
     similar,
     tokens_of,
 )
-from pattern_db.columns import unix_ms
-from pattern_db.enums import DecisionLinkKind, DecisionSource
-from pattern_db.tables.decisions import DecisionLink, DecisionRow
+from pattern_db.columns import to_json, unix_ms
+from pattern_db.enums import DecisionSource
+from pattern_db.tables.decisions import DecisionRow, DecisionWords
 
 CREATED = "2026-02-01T00:00:00.000Z"
 CWD = "/repos/example"
@@ -35,12 +36,19 @@ BASE = DecisionRow(
     project="example",
     tags=["decision"],
 )
-SUPERSEDES, CONFLICTS = DecisionLinkKind.SUPERSEDES, DecisionLinkKind.CONFLICTS
 WORDS = "memory recovery checkpoints"
 
 
-def linked(kind: DecisionLinkKind) -> DecisionIndex:
-    return DecisionIndex([], [DecisionLink("another", "b", kind)])
+def words_of(row: DecisionRow) -> DecisionWords:
+    is_shown, texts = not row.archived and row.superseded_by is None, (row.tags, row.text, row.summary, row.details)
+    tags, text, summary, details = texts
+    return DecisionWords(
+        row.id, is_shown, row.archived, row.title, to_json([*tags]), text, summary or "", to_json([*details])
+    )
+
+
+def indexed(rows: Sequence[DecisionRow]) -> DecisionIndex:
+    return DecisionIndex([*map(words_of, rows)])
 
 
 def points(words: str = WORDS, *, asks: dict[str, Any] | None = None, **fields: Any) -> tuple[int, int]:
@@ -74,8 +82,8 @@ def points(words: str = WORDS, *, asks: dict[str, Any] | None = None, **fields: 
         ("L22", {"confidence": "high", "freshness": "current"}, (26, 22)),
         ("L22", {"confidence": "medium", "freshness": "may_be_stale"}, (23, 19)),
         ("L22", {"confidence": "low", "freshness": "stale"}, (18, 13)),
-        ("L23", {"asks": {"index": linked(SUPERSEDES)}}, (17, 0)),
-        ("L24", {"asks": {"index": linked(CONFLICTS)}}, (19, 15)),
+        ("L23", {"superseded_by": "another"}, (17, 0)),
+        ("L24", {"conflicts_with": ["another"]}, (19, 15)),
         ("L25", {"retrieval_count": 50, "injection_count": 50}, (31, 19)),
         ("L26", {"archived": True}, (0, 0)),
         ("L27", {"words": "memory"}, (15, 0)),
@@ -128,11 +136,11 @@ def test_words_are_those_of_the_original() -> None:
 
 def test_rare_words_weigh_more() -> None:
     one, other = replace(BASE, text="lisbon garden"), replace(BASE, text="garden")
-    weight = DecisionIndex([one, other, replace(BASE, text="lisbon", archived=True)], []).weight
+    weight = indexed([one, other, replace(BASE, text="lisbon", archived=True)]).weight
     assert weight("garden") == 0.75
     assert round(weight("lisbon"), 4) == 1.1555
     assert weight("porto") == 1.0
-    many = DecisionIndex([one, *(replace(other, id=str(number)) for number in range(99))], []).weight
+    many = indexed([one, *(replace(other, id=str(number)) for number in range(99))]).weight
     assert many("lisbon") == 2.5
 
 
@@ -153,11 +161,34 @@ def test_of_many_only_those_with_two_of_the_words_are_read() -> None:
         replace(BASE, id="old", text="lisbon garden"),
         replace(BASE, id="gone", text="lisbon garden", archived=True),
     ]
-    index = DecisionIndex(rows, [DecisionLink("d1", "old", SUPERSEDES)])
+    rows[-2] = replace(rows[-2], superseded_by="d1")
+    index = indexed(rows)
     assert index.likely(["word7", "garden"]) == ["d7"]
     assert index.likely(["lisbon", "garden"]) == index.likely(["word7"]) == index.likely(["porto"]) == []
     many = index.likely(["decision", "garden", "word9"])
     assert (len(many), many[0]) == (SCORED_MAX, "d9")
+
+
+def test_an_index_that_follows_changes_is_as_a_new_one() -> None:
+    rows = [replace(BASE, id=f"d{number}", text=f"word{number % 7} garden") for number in range(50)]
+    changes: list[list[DecisionRow]] = [
+        [*rows, replace(BASE, id="new", text="lisbon garden")],
+        [replace(rows[0], archived=True), *rows[1:]],
+        [rows[0], replace(rows[1], text="lisbon", details=["harbour"]), *rows[2:]],
+        [replace(rows[0], superseded_by="d1"), *rows[1:]],
+        [*rows[:20], *rows[30:]],
+        rows[:49],
+        [],
+        rows,
+    ]
+    index = indexed(rows)
+    words = ["lisbon", "garden", "harbour", "decision", *(f"word{number}" for number in range(7))]
+    for changed in changes:
+        index.update([*map(words_of, changed)])
+        fresh = indexed(changed)
+        assert [index.weight(word) for word in words] == [fresh.weight(word) for word in words]
+        for word in words:
+            assert index.likely([word, "garden"]) == fresh.likely([word, "garden"])
 
 
 # Id, title, text and tags of decisions; then questions with the ids that are to be found first, and shown in a prompt.
@@ -188,7 +219,7 @@ QUESTIONS = [
 def test_l39_what_is_found_and_shown_for_questions(words: str, found: list[str], shown: list[str]) -> None:
     """The original has eleven such cases over its own decisions; these are ours."""
     rows = [replace(BASE, id=one, title=title, text=text, tags=tags) for one, title, text, tags in REMEMBERED]
-    index = DecisionIndex(rows, [])
+    index = indexed(rows)
     asked = DecisionQuestion(tokens=tokens_of(words), now_ms=unix_ms(CREATED), workspace="w", cwd=CWD, index=index)
     assert [row.id for _, row in ranked(rows, asked)][: len(found)] == found
     assert [row.id for _, row in ranked(rows, replace(asked, is_for_prompt=True))] == shown

@@ -16,7 +16,6 @@ from pattern_core.decisions import (
     cut,
     inferred_tags,
     project_root,
-    related,
     sanitized,
 )
 from pattern_core.errors import Conflict, InvalidInput, NotFound
@@ -46,8 +45,8 @@ async def test_l1_l2_a_decision_is_added_and_found() -> None:
         assert (made.tags, made.project, made.created_at) == (["decision", "style"], "app", START)
         assert other is None
         made = replace(made, details=[])
-        assert await decisions.known(workspace) == ([made], [])
-        assert await decisions.known("ws_none") == ([], [])
+        assert await decisions.known(workspace) == [made]
+        assert await decisions.known("ws_none") == []
         again, other = await decisions.add(workspace, NewDecision(title="Tabs", text=""), author=USER)
         assert other == made and again.id != made.id, "it warns, and adds it anyway"
         for bad in (NewDecision(title=" ", text="x"), NewDecision(title="x", text="", tags=["t"] * (TAGS_MAX + 1))):
@@ -90,17 +89,17 @@ async def test_links_are_of_one_workspace_and_have_no_cycles() -> None:
             await decisions.change(workspace, old, {"title": "x", "supersedes": [newest]}, author=USER)
         with pytest.raises(NotFound, match="none"):
             await decisions.change(workspace, old, {"conflicts_with": ["none"]}, author=USER)
-        found = related((await decisions.known(workspace))[1])
-        assert (found[old].superseded_by, found[new].supersedes) == (new, [old])
-        assert (found[old].conflicts_with, found[newest].conflicts_with) == ([newest], [old])
-        row, linked = await decisions.get(old)
-        assert (row.title, linked) == ("old", found[old]), "nothing of what was refused is stored"
+        found = {row.id: row for row in await decisions.known(workspace)}
+        assert (found[old].superseded_by, found[new].supersedes) == (new, (old,))
+        assert (found[old].conflicts_with, found[newest].conflicts_with) == ((newest,), (old,))
+        row = await decisions.get(old)
+        assert row == found[old] and row.title == "old", "nothing of what was refused is stored"
         with pytest.raises(NotFound, match="none"):
             await decisions.get("none")
         pages = [await decisions.known(workspace, limit=2, archived=False, after=after) for after in (None, new)]
-        assert [[row.id for row in rows] for rows, _ in pages] == [[old, new], [newest]]
+        assert [[row.id for row in rows] for rows in pages] == [[old, new], [newest]]
         await decisions.change(workspace, old, {"conflicts_with": []}, author=USER)
-        assert not related((await decisions.known(workspace))[1])[old].conflicts_with
+        assert not (await decisions.get(old)).conflicts_with
 
 
 ABOUT = "UPDATE sessions SET workspace = ?, working_dir = ? WHERE id = ?"
@@ -128,7 +127,7 @@ async def test_a_turn_shows_the_decisions_that_fit_its_message() -> None:
             return note.partition("# Decisions\n")[2].partition("\n\n#")[0], turn.id
 
         async def counts() -> dict[str, int]:
-            rows, _links = await core.decisions.known(shop.id)
+            rows = await core.decisions.known(shop.id)
             return {row.id: row.injection_count for row in rows if row.injection_count}
 
         await core.decisions.change(shop.id, made[0].id, {"supersedes": [made[3].id]}, author=USER)
@@ -141,7 +140,7 @@ async def test_a_turn_shows_the_decisions_that_fit_its_message() -> None:
         assert text.endswith("é…\n</data>") and "# Memory" not in text
         ids = [made[4].id, made[0].id, made[1].id]
         assert await counts() == dict.fromkeys(ids, 1)
-        assert (await core.decisions.known(shop.id))[0][4].last_injected_at == START
+        assert (await core.decisions.known(shop.id))[4].last_injected_at == START
         step = (await explain(database, turn_id)).steps[0]
         parts = [part for part in step.parts if part.kind == "decisions"]
         assert [(part.ref, part.note) for part in parts] == [(one, None) for one in ids]
@@ -183,7 +182,7 @@ async def test_l40_a_decision_that_an_earlier_note_shows_is_not_repeated_and_cou
         messages = world.provider.requests[-1].messages
         said = [part.text for message in messages for part in message.parts if isinstance(part, Note)]
         assert len([text for text in said if made.id in text]) == 1
-        assert (await core.decisions.known(shop.id))[0][0].injection_count == 1
+        assert (await core.decisions.known(shop.id))[0].injection_count == 1
 
 
 def test_l34_the_project_of_a_folder() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from pattern_core.delta_files import as_memories, export_delta, import_delta, pl
 from pattern_core.errors import Conflict, InvalidInput
 from pattern_core.untrusted import MASK
 from pattern_db.connection import fetch_all, open_connection
-from pattern_db.errors import BackupInvalid, RowConflict
+from pattern_db.errors import BackupInvalid, DatabaseError, RowConflict
 from pattern_db.program_files import read, write
 from pattern_db.tables.workspaces import WorkspaceAlias
 from tests.pattern_core.test_delta import SECRET, memory
@@ -304,12 +305,33 @@ async def test_what_cannot_be_stored_is_listed_and_the_rest_arrives() -> None:
             await import_delta(delta, {"songs": []}, source="x", version="v1")
 
 
+EXAMPLES = int(os.environ.get("PATTERN_TEST_EXAMPLES", "60"))
+
+
+def test_damaged_files_are_read_or_refused_in_words(tmp_path: Path) -> None:
+    whole = file_of(tmp_path).read_bytes()
+    path = tmp_path / "damaged.db"
+    formats = bytearray(whole)
+    formats[47] = 99  # of the schema
+    path.write_bytes(formats)
+    with pytest.raises(BackupInvalid, match="is damaged: unsupported file format"):
+        read(path)
+    for seed in range(EXAMPLES):
+        chance, data = random.Random(seed), bytearray(whole)
+        for _ in range(chance.randint(1, 6)):
+            at = chance.randrange(chance.choice((100, 600, len(data))))
+            data[at : at + chance.choice((0, 1, 200))] = chance.randbytes(chance.choice((0, 1, 40)))
+        path.write_bytes(data)
+        with suppress(DatabaseError):
+            assert read(path).tables, seed
+
+
 async def test_mutated_rows_are_never_lost() -> None:
     """Each row of a mutated file is added, present, listed as a conflict, or as skipped."""
     values: tuple[Any, ...] = (None, "", "x" * 300, -1, 0, 2, 10**18, 1.5, "[1]", '["a"]', "todo", "\u2028😀", T)
     chance = random.Random(7)
     async with memory() as delta:
-        for number in range(60):
+        for number in range(EXAMPLES):
             rows = json.loads(json.dumps(GOLDEN))
             for _ in range(chance.randint(1, 4)):
                 table = chance.choice(list(rows))

@@ -161,8 +161,11 @@ async def test_p36_to_p40_the_best_come_first_and_what_does_harm_is_proposed_for
                 await here.guidance.decide(bad, state, author=USER, into=into)
         with pytest.raises(Conflict, match="cannot be merged"):
             await here.guidance.decide(bad, MERGED, author=USER, into=bad)
-        with pytest.raises(NotFound):
-            await here.guidance.decide("gd_none", ACTIVE, author=USER)
+        await here.guidance.delete(fifty, author=USER)
+        assert [row.id for row in await here.guidance.select(here.workspace, tuple(GuidanceState))] == [bad]
+        for missing in (here.guidance.decide("gd_none", ACTIVE, author=USER), here.guidance.delete(one, author=USER)):
+            with pytest.raises(NotFound):
+                await missing
 
 
 async def test_a_turn_shows_active_guidance_of_its_sessions_workspace() -> None:

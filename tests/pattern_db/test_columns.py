@@ -14,7 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_db import columns, enums, errors
-from pattern_db.columns import JSON_DEPTH_MAX, Json, check_depth, from_json, refuse_constant, strict_json, to_json
+from pattern_db.columns import (
+    JSON_DEPTH_MAX,
+    Json,
+    check_depth,
+    from_json,
+    refuse_constant,
+    strict_json,
+    time_in,
+    to_json,
+)
 from pattern_db.connection import Connection, open_connection, open_in_memory
 from pattern_db.errors import (
     Busy,
@@ -220,3 +229,8 @@ def test_every_error_has_its_own_code_and_can_be_copied() -> None:
         assert (type(again), str(again), again.message) == (item, "do this", "do this")
     owned = copy.copy(OwnedElsewhere("x", pid=7, url="http://h"))
     assert (owned.pid, owned.url) == (7, "http://h")
+
+
+def test_a_time_of_another_program_is_one_or_nothing() -> None:
+    assert time_in("2026-01-01T01:00:00.5+01:00") == "2026-01-01T00:00:00.500Z"
+    assert [time_in(one) for one in ("2026-01-01T01:00:00", "soon", 7, None, "0001-01-01T00:00:00+14:00")] == [None] * 5

@@ -126,17 +126,17 @@ async def test_l7_l9_l15_settings(store: DecisionStore) -> None:
 
 
 async def test_projects_are_kept_out_of_prompts_and_other_settings_stay(store: DecisionStore) -> None:
-    await store.disable(["/b"])
-    await store.disable(["/b", "/a"])
+    await store.disable({"disabledProjects": ["/b"]})
+    await store.disable({"disabledProjects": ["/b", "/a"], "disabledProjectIds": []})
     assert await again(store).read_settings() == {"disabledProjects": ["/a", "/b"]}
     await store.write_settings({"own": 1, "disabledProjects": ["/z"], "disabledProjectIds": ["prj_1"]})
-    await store.disable(["/a"])
-    expected = {"own": 1, "disabledProjects": ["/a", "/z"], "disabledProjectIds": ["prj_1"]}
+    await store.disable({"disabledProjects": ["/a"], "disabledProjectIds": ["prj_0"]})
+    expected = {"own": 1, "disabledProjects": ["/a", "/z"], "disabledProjectIds": ["prj_0", "prj_1"]}
     assert store.settings.read_bytes() == json.dumps(expected, indent=2).encode()
     for bad in (b"NOT JSON", b"[]", b'{"disabledProjects": "/a"}'):
         store.settings.write_bytes(bad)
         with pytest.raises(InvalidInput, match="try again"):
-            await store.disable(["/a"])
+            await store.disable({"disabledProjects": ["/a"]})
         assert store.settings.read_bytes() == bad and not store.file.with_name(".lock").exists()
 
 
@@ -319,7 +319,7 @@ def _work(file: Path, name: str) -> None:
                     await store.exchange(seen, done.outgoing)
                 sys.stdout.write(f"{made.id}\n")
                 sys.stdout.flush()
-                known = [row.id for row in (await core.decisions.known(shop))[0]]
+                known = [row.id for row in await core.decisions.known(shop)]
                 await core.decisions.change(shop, known[-2], {"title": "changed"}, author=USER)
 
     trio.run(sync if name == "sync" else work)

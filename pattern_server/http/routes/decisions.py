@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query, Response
 from pydantic import Field
 
-from pattern_core.decisions import Decision, NewDecision, Related, related
-from pattern_server.http.bodies import Paged, RequestModel, answer_of, fields_with, page_of, require_values
+from pattern_core.decisions import Decision, NewDecision
+from pattern_server.http.bodies import Paged, RequestModel, answer_of, page_of, require_values
 from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/decisions", tags=["decisions"])
@@ -17,10 +17,7 @@ DECISION = answer_of(
     Decision,
     "id workspace title text summary details tags scope decision_key confidence freshness source important archived"
     " kb_path cwd project retrieval_count injection_count last_retrieved_at last_injected_at changed_by created_at"
-    " updated_at",
-    supersedes=list[str],
-    superseded_by=str | None,
-    conflicts_with=list[str],
+    " updated_at supersedes superseded_by conflicts_with",
 )
 
 
@@ -62,38 +59,32 @@ async def list_all(
     archived: Annotated[bool, Query(description="Also archived ones.")] = False,
 ) -> object:
     """List decisions in the order in which they were stored."""
-    rows, links = await home.constellation.decisions.known(
+    rows = await home.constellation.decisions.known(
         await home.find_workspace(workspace), limit=paging.one_more, archived=archived, after=paging.after
     )
-    linked = related(links)
-    return paging.cut([_shown(row, linked.get(row.id) or Related()) for row in rows], lambda row: row["id"])
+    return paging.cut(rows, lambda row: row.id)
 
 
 @router.post("", status_code=201, response_model=DECISION)
-async def create(body: DecisionCreateRequest, home: ToWrite, response: Response) -> object:
+async def create(body: DecisionCreateRequest, home: ToWrite, response: Response) -> Decision:
     """Add a decision to a workspace."""
     given = body.model_dump(exclude={"workspace"})
     workspace = await home.find_workspace(body.workspace, is_written=True) or ""
     made, _similar = await home.constellation.decisions.add(workspace, NewDecision(**given), author=home.caller.author)
     home.locate(response, "decisions", made.id)
-    return _shown(made, Related())
+    return made
 
 
 @router.get("/{decision_id}", response_model=DECISION)
-async def get(decision_id: str, home: ToRead) -> object:
+async def get(decision_id: str, home: ToRead) -> Decision:
     """Show a decision."""
-    return _shown(*await home.constellation.decisions.get(decision_id))
+    return await home.constellation.decisions.get(decision_id)
 
 
 @router.patch("/{decision_id}", response_model=DECISION)
-async def update(decision_id: str, body: DecisionUpdateRequest, home: ToWrite) -> object:
+async def update(decision_id: str, body: DecisionUpdateRequest, home: ToWrite) -> Decision:
     """Update a decision."""
     changes, decisions = body.model_dump(exclude_unset=True), home.constellation.decisions
     require_values(changes, "title", "text", "details", "tags", "important", "archived", "supersedes", "conflicts_with")
-    row, _related = await decisions.get(decision_id)
-    await decisions.change(row.workspace, decision_id, changes, author=home.caller.author)
-    return _shown(*await decisions.get(decision_id))
-
-
-def _shown(row: Decision, linked: Related) -> dict[str, Any]:
-    return fields_with(row, **fields_with(linked))
+    workspace = (await decisions.get(decision_id)).workspace
+    return await decisions.change(workspace, decision_id, changes, author=home.caller.author)

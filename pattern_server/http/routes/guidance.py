@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from pattern_core.guidance import LIVING, SECTION, Advice, Feedback, Guidance, NewGuidance
+from pattern_core.guidance import LIVING, SECTION, Advice, Feedback, NewGuidance
 from pattern_core.guidance_quality import PROJECT
 from pattern_db.enums import GuidanceSource, GuidanceState, GuidanceVerdict
 from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, items_of, page_of
-from pattern_server.http.routing import AwakeAccess, Router, ToRead, ToWrite
+from pattern_server.http.routing import Router, ToRead, ToWrite
 
 router = Router(prefix="/constellations/{c}/guidance", tags=["guidance"])
 
@@ -59,7 +59,7 @@ async def list_all(
     """List guidance of a workspace, the best first."""
     found = await home.constellation.workspaces.find(workspace)
     states = LIVING if state is None else [state]
-    rows = await _guidance(home).select(found.id, states, limit=paging.one_more, after=paging.after)
+    rows = await home.constellation.guidance.select(found.id, states, limit=paging.one_more, after=paging.after)
     return paging.cut(rows, lambda row: row.id)
 
 
@@ -70,7 +70,7 @@ async def add(body: GuidanceRequest, home: ToWrite, response: Response) -> Advic
     new = NewGuidance(
         content=body.content, task_type=body.task_type, section=body.section, source=GuidanceSource.MANUAL
     )
-    row, _ = await _guidance(home).add(workspace, new, author=home.caller.author)
+    row, _ = await home.constellation.guidance.add(workspace, new, author=home.caller.author)
     home.locate(response, "guidance", row.id)
     return row
 
@@ -79,14 +79,14 @@ async def add(body: GuidanceRequest, home: ToWrite, response: Response) -> Advic
 async def review(home: ToRead, workspace: Workspace) -> object:
     """List what a person should decide about, with the reason."""
     found = await home.constellation.workspaces.find(workspace)
-    rows = await _guidance(home).queue(found.id)
+    rows = await home.constellation.guidance.queue(found.id)
     return {"items": [fields_with(row, utility_score=row.utility_score, reason=reason) for row, reason in rows]}
 
 
 @router.get("/{guidance}", response_model=EXPLAINED)
 async def get(guidance: str, home: ToRead) -> object:
     """Show guidance with the feedback on it."""
-    row, said = await _guidance(home).get(guidance)
+    row, said = await home.constellation.guidance.get(guidance)
     return fields_with(row, utility_score=row.utility_score, feedback=said)
 
 
@@ -94,16 +94,22 @@ async def get(guidance: str, home: ToRead) -> object:
 async def update(guidance: str, body: GuidanceUpdateRequest, home: ToWrite) -> Advice:
     """Accept guidance, archive it, or merge it into another one."""
     author = home.caller.author
-    return await _guidance(home).decide(guidance, body.state, author=author, into=body.merged_into)
+    return await home.constellation.guidance.decide(guidance, body.state, author=author, into=body.merged_into)
+
+
+@router.delete("/{guidance}", status_code=204)
+async def delete(guidance: str, home: ToWrite) -> None:
+    """Delete guidance with the feedback on it, and what was merged into it."""
+    await home.constellation.guidance.delete(guidance, author=home.caller.author)
 
 
 @router.post("/{guidance}/feedback", response_model=GUIDANCE)
 async def rate(guidance: str, body: FeedbackRequest, home: ToWrite) -> Advice:
     """Say that guidance was helpful, harmful or used."""
-    await _guidance(home).get(guidance)
+    await home.constellation.guidance.get(guidance)
     verdicts = {guidance: body.verdict}
-    await _guidance(home).rate(verdicts, author=home.caller.author, turn=body.turn, note=body.note)
-    return (await _guidance(home).get(guidance))[0]
+    await home.constellation.guidance.rate(verdicts, author=home.caller.author, turn=body.turn, note=body.note)
+    return (await home.constellation.guidance.get(guidance))[0]
 
 
 @router.delete("/{guidance}/feedback", response_model=GUIDANCE)
@@ -116,9 +122,5 @@ async def unrate(
 ) -> Advice:
     """Remove a verdict on guidance."""
     caller = home.caller.author
-    await _guidance(home).take_back(guidance, verdict, author or caller, turn, author=caller)
-    return (await _guidance(home).get(guidance))[0]
-
-
-def _guidance(home: AwakeAccess) -> Guidance:
-    return Guidance(home.constellation.storage)
+    await home.constellation.guidance.take_back(guidance, verdict, author or caller, turn, author=caller)
+    return (await home.constellation.guidance.get(guidance))[0]

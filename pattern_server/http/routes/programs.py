@@ -58,7 +58,7 @@ async def import_file(
     agent: Annotated[str | None, Query(description="Of Codepilot: who gets the sessions; else the oldest.")] = None,
     trust: Annotated[bool, Query(description="Guidance is active at once; important decisions stay so.")] = False,
     force: Annotated[bool, Query(description="Also playbooks of a newer version.")] = False,
-    dry_run: Annotated[bool, Query(description="Import nothing. Not of Codepilot.")] = False,
+    dry_run: Annotated[bool, Query(description="Import nothing.")] = False,
     sync: Annotated[bool, Query(description="Return the lines that a file of decisions has to have.")] = False,
 ) -> object:
     """Import a file of another program, each row once; what was changed only in the file is changed here, too."""
@@ -66,10 +66,8 @@ async def import_file(
     rows = await _read(_TABLES, request) if program in ("codepilot", "delta") else {}
     texts = await _read(_TEXTS, request) if program == "delia" else {}
     if program == "codepilot":
-        if dry_run:
-            raise InvalidInput("there is no dry run for the sessions of Codepilot; leave out `dry_run`")
         owner = await agent_of(core, agent)
-        done = await import_chats(core.storage, owner.id, rows, source=source, author=author)
+        done = await import_chats(core.storage, owner.id, rows, source=source, author=author, is_dry=dry_run)
         return _answer(done, agent=owner.name)
     branch = None
     if program == "delta":

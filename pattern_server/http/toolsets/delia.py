@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Literal
 
+import trio
+
 from pattern_core.delia import CORE, Delia
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.guidance import DAY_MS, LIVING, SECTION, Advice, NewGuidance, advice
@@ -90,7 +92,7 @@ async def complete_task(
     said = GuidanceVerdict.HELPFUL if success else GuidanceVerdict.USED
     verdicts = {**dict.fromkeys(applied, said), **dict.fromkeys(harmful, GuidanceVerdict.HARMFUL)}
     run, note = _run(call, task_summary or ""), failure_reason or task_summary
-    rated = await delia.guidance.rate(
+    rated = await delia.constellation.guidance.rate(
         verdicts, author=delia.author, turn=run, note=None if note is None else note[:500]
     )
     done: dict[str, object] = {
@@ -126,7 +128,7 @@ async def playbook(
     limit: Annotated[int, f"From 1 to {LIMIT_MAX}."] = 5,
 ) -> object:
     """Manage playbooks. What is added waits for a person; prune only lists what a person should archive."""
-    delia = await _opened(call, is_written=action == "add")
+    delia, guidance = await _opened(call, is_written=action == "add"), call.constellation.guidance
     match action:
         case "add":
             new = NewGuidance(content=content or "", task_type=task_type or PROJECT, section=section or SECTION)
@@ -136,17 +138,17 @@ async def playbook(
             shown = {name: getattr(row, name) for name in ("id", "content", "section", "task_type")}
             return {"status": "added", "bullet": shown}
         case "delete":
-            row, _ = await delia.guidance.get(bullet_id or "")
+            row, _ = await guidance.get(bullet_id or "")
             if row.workspace != delia.workspace:
                 raise NotFound(f"there is no bullet {bullet_id!r} in this project")
-            await delia.guidance.decide(row.id, GuidanceState.ARCHIVED, author=delia.author)
+            await guidance.decide(row.id, GuidanceState.ARCHIVED, author=delia.author)
             return {"status": "deleted", "bullet_id": row.id}
         case "prune":
-            queue = await delia.guidance.queue(delia.workspace)
+            queue = await guidance.queue(delia.workspace)
             return {
                 "to_archive": [{"id": row.id, "reason": why} for row, why in queue if row.state is GuidanceState.ACTIVE]
             }
-    rows = await delia.guidance.select(delia.workspace, LIVING, task_types=None if task_type is None else [task_type])
+    rows = await guidance.select(delia.workspace, LIVING, task_types=None if task_type is None else [task_type])
     if action == "list" and task_type is None:
         return {"playbooks": Counter(sorted(row.task_type for row in rows)), "total": len(rows)}
     if action == "stats":
@@ -157,9 +159,12 @@ async def playbook(
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(f"limit is a whole number from 1 to {LIMIT_MAX}, not {limit}")
     now_ms = call.server.runtime.clock.now_ms()
-    found = [{**_scored(row, query or "", now_ms), "section": row.section, "state": row.state} for row in rows]
-    if query:
-        found.sort(key=lambda one: -float(str(one["final_score"])))
+
+    def scored() -> list[dict[str, object]]:
+        found = [{**_scored(row, query or "", now_ms), "section": row.section, "state": row.state} for row in rows]
+        return sorted(found, key=lambda one: -float(str(one["final_score"]))) if query else found
+
+    found = await trio.to_thread.run_sync(scored)
     return {"query": query, "task_type": task_type, "results": found[:limit], "count": min(len(found), limit)}
 
 
@@ -240,7 +245,7 @@ async def _documents(delia: Delia, kind: str) -> dict[str, str]:
 
 async def _added(delia: Delia, new: NewGuidance, run: str) -> tuple[Advice, bool]:
     _, profile = (await delia.documents()).get(CORE, ("", ""))
-    return await delia.guidance.add(delia.workspace, new, author=delia.author, turn=run, profile=profile)
+    return await delia.constellation.guidance.add(delia.workspace, new, author=delia.author, turn=run, profile=profile)
 
 
 def _run(call: ServedCall, task: str) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pattern_core.decision_ranking import DecisionIndex, DecisionQuestion, ranked, tokens_of
-from pattern_core.decisions import Decision, NewDecision, Related, cut, related
+from pattern_core.decisions import Decision, NewDecision, cut
 from pattern_core.errors import InvalidInput
 from pattern_core.tools.tool import tool
 from pattern_core.untrusted import masked
@@ -33,20 +32,14 @@ async def search(
     """Search decisions, preferences and workflows that were remembered."""
     _in_range("limit", limit, 1, LIMIT_MAX)
     workspace = await call.project()
-    rows, links = await call.constellation.decisions.known(workspace if projectOnly else None)
-    question = DecisionQuestion(
-        tokens=tokens_of(query),
-        now_ms=call.server.runtime.clock.now_ms(),
-        workspace=workspace,
-        cwd=_folder(call),
-        index=DecisionIndex(rows, links),
-    )
-    found = [
+    decisions = call.constellation.decisions
+    found = await decisions.search(query, workspace, is_alone=projectOnly, cwd=_folder(call))
+    texts = [
         f"{number}. {_heading(row)}\n   {_date(row)} · {row.project} · {row.source.value} · score {points}"
         f"\n   {cut(' '.join(row.text.split()), SNIPPET_UNITS, '…')}"
-        for number, (points, row) in enumerate(ranked(rows, question)[:limit], start=1)
+        for number, (points, row) in enumerate(found[:limit], start=1)
     ]
-    return masked("\n\n".join(found)) or "No matching memories."
+    return masked("\n\n".join(texts)) or "No matching memories."
 
 
 @tool(name="memory-get")
@@ -58,9 +51,8 @@ async def get(
     """Show whole decisions, by the ids that a search found."""
     _in_range("maxChars", maxChars, GET_MIN, GET_MAX)
     _in_range("the number of ids", len(ids), 0, IDS_MAX)
-    rows, links = await call.constellation.decisions.known(None)
-    known, linked = {row.id: row for row in rows}, related(links)
-    found = [_whole(known[one], linked[one] if one in linked else Related()) for one in ids if one in known]
+    known = {row.id: _whole(row) for row in await call.constellation.decisions.some(ids)}
+    found = [known[one] for one in ids if one in known]
     return cut(masked("\n---\n".join(found)), maxChars, CUT) or "No matching memory IDs."
 
 
@@ -87,17 +79,14 @@ async def project_context(
     if not workspace:
         return "No project is known here yet."
     found = await call.constellation.workspaces.find(workspace)
-    rows, links = await call.constellation.decisions.known(workspace)
-    linked = related(links)
-    superseded = {one for one, links_of in linked.items() if links_of.superseded_by}
-    current = [row for row in reversed(rows) if not row.archived and row.id not in superseded]
+    rows = await call.constellation.decisions.known(workspace, archived=False)
+    current = [row for row in reversed(rows) if row.superseded_by is None]
     lines = [f"# {found.name}", *(f"- {root}" for root in found.roots)]
     for heading, is_important in (("Pinned decisions", True), ("Newest decisions", False)):
         listed = [row for row in current if row.important is is_important]
         lines += [f"\n## {heading}"] * bool(listed)
         for row in listed:
-            against = linked[row.id].conflicts_with if row.id in linked else []
-            warning = f" (in conflict with {', '.join(against)})" if against else ""
+            warning = f" (in conflict with {', '.join(row.conflicts_with)})" if row.conflicts_with else ""
             lines.append(f"- {_heading(row)} — {_date(row)}{warning}")
     return cut(masked("\n".join(lines)), maxChars, CUT)
 
@@ -119,14 +108,14 @@ def _date(row: Decision) -> str:
     return (row.created_at or "no date")[:10]
 
 
-def _whole(row: Decision, links: Related) -> str:
+def _whole(row: Decision) -> str:
     place = [row.created_at or "no date", row.project, row.cwd, row.source.value, *["archived"] * row.archived]
     said = {
         "Tags": ", ".join(row.tags),
         "KB": row.kb_path,
-        "Superseded by": links.superseded_by,
-        "Supersedes": ", ".join(links.supersedes),
-        "Conflicts with": ", ".join(links.conflicts_with),
+        "Superseded by": row.superseded_by,
+        "Supersedes": ", ".join(row.supersedes),
+        "Conflicts with": ", ".join(row.conflicts_with),
     }
     lines = [f"{name}: {one}" for name, one in said.items() if one]
     return "\n".join([_heading(row), " · ".join(place), *lines, row.text])

@@ -488,6 +488,6 @@ async def test_what_a_prompt_shows_is_marked_by_its_kind() -> None:
         handed = await world.constellation.handoffs.add("Mind the gap.", author=USER)
         await world.database.write(mark_shown, {"decisions": ids[:1]}, START)
         await world.database.write(mark_shown, {"handoffs": [handed.id, ids[1]]}, START)
-        rows, _links = await world.constellation.decisions.known(shop.id)
+        rows = await world.constellation.decisions.known(shop.id)
         assert [row.injection_count for row in rows] == [1, 0]
         assert await world.database.read(handoffs.count_unread, None) == 0

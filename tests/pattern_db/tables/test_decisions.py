@@ -75,8 +75,8 @@ def test_what_prompts_show_is_counted_and_is_no_change(db: Connection) -> None:
         ("d2", 0, None),
     ]
     assert meta.get(db, meta.DECISIONS) == before
-    for change in (decisions.link, decisions.unlink):
-        change(db, DecisionLink("d1", "d0", SUPERSEDES))
+    for links in ([DecisionLink("d1", "d0", SUPERSEDES)], []):
+        decisions.set_links(db, "w", links)
     decisions.replace(db, row("d1"))
     decisions.change(db, "d0", {"title": "x"})
     assert (before, meta.get(db, meta.DECISIONS)) == ("1", "5")
@@ -84,40 +84,31 @@ def test_what_prompts_show_is_counted_and_is_no_change(db: Connection) -> None:
 
 def test_links_have_no_cycles_and_a_conflict_is_of_both(db: Connection) -> None:
     decisions.add(db, [row(one) for one in ("a", "b", "c")])
+    links = [DecisionLink("c", "b", SUPERSEDES), DecisionLink("b", "a", SUPERSEDES)]
+    links.append(DecisionLink("c", "a", CONFLICTS))
     for _ in range(2):
-        decisions.link(db, DecisionLink("c", "b", SUPERSEDES))
-        decisions.link(db, DecisionLink("b", "a", SUPERSEDES))
-        decisions.link(db, DecisionLink("c", "a", CONFLICTS))
+        decisions.set_links(db, "w", links)
     assert decisions.links(db, "w") == [
         DecisionLink("a", "c", CONFLICTS),
         DecisionLink("b", "a", SUPERSEDES),
         DecisionLink("c", "b", SUPERSEDES),
     ]
     assert decisions.links(db, "other") == []
-    for cycle in (DecisionLink("a", "c", SUPERSEDES), DecisionLink("a", "a", SUPERSEDES)):
+    bad = [("a", "c", SUPERSEDES), ("a", "a", SUPERSEDES), ("a", "a", CONFLICTS)]
+    for one in bad:
         with pytest.raises(RowConflict, match="itself"):
-            decisions.link(db, cycle)
-    with pytest.raises(RowConflict, match="itself"):
-        decisions.link(db, DecisionLink("a", "a", CONFLICTS))
-    with pytest.raises(apsw.ConstraintError):
-        decisions.link(db, DecisionLink("a", "unknown", CONFLICTS))
-    decisions.unlink(db, DecisionLink("c", "a", CONFLICTS))
-    decisions.unlink(db, DecisionLink("b", "c", SUPERSEDES))
-    assert len(decisions.links(db, None)) == 2
-
-
-def test_the_links_of_one_decision_are_replaced(db: Connection) -> None:
-    decisions.add(db, [row(one) for one in ("a", "b", "c")])
-    decisions.link(db, DecisionLink("c", "a", CONFLICTS))
-    decisions.link(db, DecisionLink("b", "a", SUPERSEDES))
-    decisions.set_links(db, "c", SUPERSEDES, ["b"])
-    decisions.set_links(db, "c", CONFLICTS, ["b"])
-    decisions.set_links(db, "a", SUPERSEDES, [])
-    assert decisions.links(db, None) == [
-        DecisionLink("b", "a", SUPERSEDES),
-        DecisionLink("b", "c", CONFLICTS),
-        DecisionLink("c", "b", SUPERSEDES),
-    ]
+            decisions.set_links(db, "w", [*links, DecisionLink(*one)])
+    with pytest.raises(apsw.ConstraintError), db:
+        decisions.set_links(db, "w", [*links, DecisionLink("a", "unknown", CONFLICTS)])
+    a, b, c = decisions.of_workspace(db, "w")
+    assert (a.superseded_by, a.supersedes, a.conflicts_with) == ("b", (), ("c",))
+    assert (b.superseded_by, b.supersedes, b.conflicts_with) == ("c", ("a",), ())
+    assert (c.superseded_by, c.supersedes, c.conflicts_with) == (None, ("b",), ("a",))
+    assert [one.is_shown for one in decisions.words(db, None)] == [0, 0, 1]
+    decisions.set_links(db, "w", links[1:2])
+    assert decisions.links(db, "w") == links[1:2]
+    decisions.set_links(db, "other", [])
+    assert len(decisions.links(db, "w")) == 1, "those of other workspaces stay"
 
 
 def test_lines_follow_those_of_the_workspace_that_theirs_is_merged_into(db: Connection) -> None:
@@ -151,6 +142,6 @@ def test_there_are_bounds(db: Connection, monkeypatch: pytest.MonkeyPatch) -> No
         decisions.add(db, [row("b")])
     with pytest.raises(RowConflict, match="at most 1 lines"):
         decisions.add_lines(db, [DecisionLine("l2", "w", 1, None, False, b"")])
-    decisions.link(db, DecisionLink("a", "b", CONFLICTS))
+    decisions.set_links(db, "w", [DecisionLink("a", "b", CONFLICTS)])
     with pytest.raises(RowConflict, match="at most 1 links"):
-        decisions.link(db, DecisionLink("a", "b", SUPERSEDES))
+        decisions.set_links(db, "w", [DecisionLink("a", "b", kind) for kind in (CONFLICTS, SUPERSEDES)])

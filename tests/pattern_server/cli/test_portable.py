@@ -243,3 +243,14 @@ def test_a_project_that_one_side_keeps_out_of_prompts_is_kept_out_by_both(patter
     assert json.loads(settings.read_text()) == {"disabledProjects": listed, "own": 1}
     before = settings.read_bytes()
     assert synchronised("till") == (False, False) and settings.read_bytes() == before
+    # Newer versions know a project by its id.
+    assert pattern("workspace", "alias", "till", "lodestone", "prj_1", "-c", "home").code == 0
+    assert pattern("workspace", "prompts", "till", "on", "-c", "home").code == 0
+    settings.write_text(json.dumps({"disabledProjects": [], "disabledProjectIds": ["prj_1"]}))
+    assert synchronised("till") == (False, False)
+    settings.write_text("{}")
+    assert synchronised("till") == (False, False)
+    assert json.loads(settings.read_text()) == {
+        "disabledProjects": [str(places["till"])],
+        "disabledProjectIds": ["prj_1"],
+    }
