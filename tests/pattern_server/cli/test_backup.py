@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -13,8 +14,9 @@ import trio
 
 from pattern_db.backup import content_digest
 from pattern_db.connection import open_immutable
-from pattern_server.backups import run_age
-from tests.pattern_server.age_program import use_stand_in_age
+from pattern_db.increments import MAGIC
+from pattern_server.backups import encrypt
+from tests.pattern_server.age_program import START, use_stand_in_age
 from tests.pattern_server.cli.conftest import Pattern
 
 
@@ -43,9 +45,6 @@ def test_everything_is_restored_row_by_row(home: Pattern, copies: Path, tmp_path
     assert new.stat().st_mode & 0o777 == 0o700
     assert {digest(path) for path in new.rglob("*.db")} == {digest(path) for path in copies.iterdir()}
     assert not [path for path in tmp_path.iterdir() if "restoring" in path.name]
-    assert [row["name"] for row in home("agent", "list", "-c", "home", "--json", "--data-dir", str(new)).json] == [
-        "ada"
-    ]
     refused = home(*line)
     assert (refused.code, "is not empty" in refused.err) == (1, True)
 
@@ -120,11 +119,50 @@ def test_copies_of_what_has_changed_are_restored_as_a_chain(home: Pattern, tmp_p
     assert (refused.code, "another constellation" in refused.err) == (2, True)
     assert home("backup", "-c", "home", "-o", paths[1], "--since", paths[0], "--overwrite").code == 2
     assert home("backup", "--all", "-o", str(tmp_path / "all"), "--since", paths[0]).code == 2
+    assert home("backup", "--all", "-o", str(tmp_path), "--since", str(tmp_path)).code == 2
     assert home("backup", "-c", "home", "-o", paths[1], "--since", paths[0]).code == 1
     (tmp_path / "monday.increment").unlink()
     lost = home("backup", "verify", paths[2])
     assert (lost.code, "which is missing" in lost.err) == (1, True)
-    assert [path.name for path in tmp_path.rglob("*") if path.name.startswith(".pattern-since")] == []
+    head = {"base": "tuesday.increment", "base_sha256": "", "sha256": "", "size": 1}
+    Path(paths[2]).write_bytes(MAGIC + json.dumps(head).encode() + b"\n")  # of itself
+    assert "more than" in home("backup", "verify", paths[2]).err
+    assert [path.name for path in tmp_path.rglob("*") if path.name.startswith(".")] == []
+
+
+def test_a_whole_data_directory_at_each_point_in_time(
+    home: Pattern, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipient, keys = use_stand_in_age(tmp_path, monkeypatch)
+    key, names = ("--identity", str(keys)), ("sunday", "monday", "tuesday")
+    folders = [str(tmp_path / name) for name in names]
+    for number, folder in enumerate(folders):
+        assert home("constellation", "create", f"of-{number}").code == 0
+        assert home("task", "add", f"Task {number}", "-c", "home", "-a", "ada").code == 0
+        since = ("--since", folders[number - 1], *key) if number else ()
+        ran = home("backup", "--all", "-o", folder, *since, "--age-recipient", recipient, "--json")
+        assert (ran.code, len(ran.json["copied"])) == (0, number + 3), ran.err
+    made = [sorted(path.name.split(".", 1)[0] for path in Path(folder).glob("*.db.age")) for folder in folders]
+    assert made == [["global", "home", "of-0"], ["of-1"], ["of-2"]]  # the others are increments
+    assert all(path.read_bytes().startswith(START) for folder in folders for path in Path(folder).iterdir())
+
+    assert "--identity FILE" in home("restore", "--all", folders[2], "--to", str(tmp_path / "new")).err
+    for number, folder in enumerate(folders):
+        new = str(tmp_path / f"new-{number}")
+        dry = home("restore", "--all", folder, "--to", new, *key, "--dry-run", "--json")
+        assert (dry.code, len(dry.json), Path(new).exists()) == (0, number + 3, False), dry.err
+        assert home("restore", "--all", folder, "--to", new, *key).code == 0
+        tasks = []
+        for path in Path(new).rglob("pattern.db"):
+            with closing(open_immutable(path)) as connection:
+                tasks.append(connection.execute("SELECT count(*) FROM tasks").get)
+        assert sorted(tasks) == [*[0] * (number + 1), number + 1]
+
+    for path in Path(folders[1]).glob("of-0.*"):
+        path.unlink()
+    lost = home("restore", "--all", folders[2], "--to", str(tmp_path / "lost"), *key, "--yes")
+    assert (lost.code, lost.err.count("which is missing")) == (3, 1)
+    assert len([*(tmp_path / "lost").rglob("*.db")]) == 4
 
 
 def test_encrypted_copies_are_restored_with_the_key(
@@ -158,7 +196,7 @@ def assert_encrypted_copies_are_restored(home: Pattern, folder: Path, recipient:
     assert home("backup", "-c", "home", "-o", str(second), "--since", str(first)).code == 0
     for file, tasks in ((first, 0), (second, 1)):
         sealed, name = file.with_name(f"{file.name}.age"), f"with-{tasks}"
-        trio.run(run_age, "-r", recipient, "-o", str(sealed), str(file))
+        trio.run(encrypt, file, sealed, recipient)
         key = ("--identity", str(keys))
         assert home("backup", "verify", str(sealed), *key).code == 0
         assert home("restore", str(sealed), "--dry-run", *key).code == 0
