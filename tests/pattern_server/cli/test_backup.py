@@ -203,3 +203,6 @@ def assert_encrypted_copies_are_restored(home: Pattern, folder: Path, recipient:
         done = home("restore", str(sealed), "--as", name, *key)
         assert done.code == 0, done.err
         assert len(home("task", "list", "-c", name, "--json").json) == tasks
+    first.unlink()  # the encrypted one is used in its place
+    done = home("backup", "verify", f"{second}.age", "--identity", str(keys))
+    assert done.code == 0, done.err
