@@ -409,7 +409,8 @@ async def _restored(copy: Path | None, wanted: Target, identity: Path | None, ou
             raise NotFound("there is no copy of it")
         async with whole(copy, identity) as path:
             report = verified(path)
-            if report.constellation_id != wanted.id:
+            # Those of the first versions did not have their id.
+            if report.constellation_id not in (wanted.id, None) or "users" in report.rows:
                 raise Conflict(f"{copy} is a copy of another constellation")
             if not dry_run:
                 restore_copy(path, wanted.path)

@@ -73,6 +73,9 @@ def _archive(source: Path, what: str) -> list[Figure]:
     pause, idle = _writer_pause(source, lambda: _copied(source, copy))
     wrote_s, wrote_mib = _alone(partial(_write, copy, archive))
     read_s, read_mib = _alone(partial(_read, archive, new))
+    other = source.with_name("other.db")
+    template.create(other, migrations_of("constellation"), now=NOW)
+    import_pause, import_idle = _writer_pause(other, lambda: _read(archive, source.with_name("again.db")))
     codec_s = _codec(archive)
     size = archive.stat().st_size / 1e6
     bare = size / codec_s
@@ -84,9 +87,12 @@ def _archive(source: Path, what: str) -> list[Figure]:
         Figure(name=f"import of {what}", unit="MB/s", values=[size / read_s], baseline=bare, note=note),
         Figure(name=f"export of {what}: memory", unit="MiB", values=[wrote_mib], most=MEMORY_MIB, note=note),
         Figure(name=f"import of {what}: memory", unit="MiB", values=[read_mib], most=MEMORY_MIB, note=note),
-        Figure(
-            name=f"longest commit of others while {what} are copied", unit="ms", values=[pause], most=PAUSE_MS,
-            baseline=idle, note="the baseline is the longest one without a copy",
+        *(
+            Figure(
+                name=f"longest commit of others while {what} are {done}", unit="ms", values=[longest], most=PAUSE_MS,
+                baseline=calm, note=f"the baseline is the longest one while none are {done}",
+            )
+            for done, longest, calm in (("copied", pause, idle), ("imported", import_pause, import_idle))
         ),
     ]  # fmt: skip
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from multiformats import CID, multihash, varint
 
-from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, raw_cid, text_of
+from pattern_core.car import BLOCK_BYTES_MAX, ArchiveInvalid, CarReader, CarWriter, pieces, raw_cid, text_of
 from pattern_core.errors import InvalidInput
 from pattern_core.portable import Kind, Manifest, compare, manifest_of, read, verify, write
 from pattern_db import backup, portable, template
@@ -422,9 +422,20 @@ def test_what_an_independent_library_wrote_is_imported(tmp_path: Path) -> None:
         assert fetch_all(made, "SELECT key, value FROM coordination_state") == [("k", "[1]")]
 
 
-def test_the_cid_of_bytes_is_that_of_their_block(tmp_path: Path) -> None:
+def test_case_197_equal_data_has_one_cid_and_bytes_are_in_pieces_of_a_block(tmp_path: Path) -> None:
     with (tmp_path / "one.car").open("xb") as file:
-        assert CarWriter(file).raw(b"words") == raw_cid(hashlib.sha256(b"words").digest())
+        car = CarWriter(file)
+        assert car.raw(b"words") == raw_cid(hashlib.sha256(b"words").digest())
+        first, same, other = (car.node({"said": text}) for text in ("tea", "tea", "coffee"))
+    assert (first == same, first == other, CID.decode(first).codec.name) == (True, False, "dag-cbor")
+    for count, sizes in (
+        (0, []),
+        (2 * BLOCK_BYTES_MAX, [BLOCK_BYTES_MAX] * 2),
+        (BLOCK_BYTES_MAX + 7, [BLOCK_BYTES_MAX, 7]),
+    ):
+        data = random.Random(count).randbytes(count)
+        found = list(pieces(data))
+        assert ([len(piece) for piece in found], b"".join(found) == data) == (sizes, True)
 
 
 def test_differences_are_found_in_every_table(full: Path, tmp_path: Path) -> None:

@@ -61,8 +61,18 @@ def _swap(copies: Path) -> None:
     shutil.copy(next(copies.glob("other.*")), next(copies.glob("home.*")))
 
 
+def _swap_registry(copies: Path) -> None:
+    shutil.copy(copies / "global.db", next(copies.glob("home.*")))
+
+
 @pytest.mark.parametrize(
-    ("spoil", "words"), [(_lose, "no copy of it"), (_damage, "cannot be read"), (_swap, "of another constellation")]
+    ("spoil", "words"),
+    [
+        (_swap_registry, "of another constellation"),
+        (_lose, "no copy of it"),
+        (_damage, "cannot be read"),
+        (_swap, "of another constellation"),
+    ],
 )
 def test_what_cannot_be_restored_is_named(
     home: Pattern, copies: Path, tmp_path: Path, spoil: Callable[[Path], None], words: str
