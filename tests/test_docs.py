@@ -212,9 +212,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 IN_A_TERMINAL = "operating.md"  # by tests/scenarios/test_operating_page.py
 RUNNABLE = [
-    path
-    for path in [README, *pages()]
-    if path.name != IN_A_TERMINAL and any(not one.skip for one in examples(path))
+    path for path in [README, *pages()] if path.name != IN_A_TERMINAL and any(not one.skip for one in examples(path))
 ]
 
 

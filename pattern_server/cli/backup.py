@@ -215,8 +215,6 @@ async def backup(
         raise click.UsageError("Missing option '-o' / '--output'.")
     if is_all == (constellation is not None):
         raise click.UsageError("No constellation was named. Use -c NAME or --all, not both.")
-    if since is not None and overwrite:  # what is replaced may be what others build on
-        raise click.UsageError("--since writes new files. Leave --overwrite out.")
     if since is not None and (since.is_dir() != is_all or since.resolve() == target.resolve()):
         raise click.UsageError("--since names an earlier copy; with --all, another folder of copies.")
     if is_all:

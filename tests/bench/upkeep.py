@@ -53,7 +53,7 @@ async def _year(path: Path) -> list[Figure]:
         connection.execute(f"UPDATE turn SET created_at = {aged}, started_at = {aged}, ended_at = {aged}", (TURNS,))
         connection.execute(f"UPDATE event SET created_at = {AGED.format('coalesce(turn, 0)')}", (TURNS,))
     full = await _looked_at(path)
-    async with world(steps=2, path=path) as bench:
+    async with world(steps=2, path=path, agents=0) as bench:
         began = time.perf_counter()
         gone = await bench.constellation.prune(Limits().retention_days)
         pruned_s = time.perf_counter() - began
@@ -78,7 +78,7 @@ async def _looked_at(path: Path) -> Mapping[str, float]:
         size = copy.stat().st_size / 1e6
         began = time.perf_counter()
         async with world(steps=2, path=copy, agents=0) as bench:
-            [agent] = await bench.constellation.roster.list()
+            [agent] = await bench.constellation.roster.all()
             await bench.turn(agent, TEXTS[0])
             first = time.perf_counter() - began
             began = time.perf_counter()

@@ -127,7 +127,7 @@ def test_copies_of_what_has_changed_are_restored_as_a_chain(home: Pattern, tmp_p
     assert home("constellation", "create", "other").code == 0
     refused = home("backup", "-c", "other", "-o", str(tmp_path / "other"), "--since", paths[0])
     assert (refused.code, "another constellation" in refused.err) == (2, True)
-    assert home("backup", "-c", "home", "-o", paths[1], "--since", paths[0], "--overwrite").code == 2
+    assert home("backup", "-c", "home", "-o", paths[0], "--since", paths[0], "--overwrite").code == 2
     assert home("backup", "--all", "-o", str(tmp_path / "all"), "--since", paths[0]).code == 2
     assert home("backup", "--all", "-o", str(tmp_path), "--since", str(tmp_path)).code == 2
     assert home("backup", "-c", "home", "-o", paths[1], "--since", paths[0]).code == 1
