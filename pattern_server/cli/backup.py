@@ -34,7 +34,7 @@ from pattern_server.backups import (
     verified,
 )
 from pattern_server.cli.client import Api, Json
-from pattern_server.cli.command import ExitCode, PlainGroup, connected, creating, local, yes_option
+from pattern_server.cli.command import ExitCode, PlainGroup, connected, creating, local, unless_named, yes_option
 from pattern_server.cli.db import Target, registered
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
@@ -172,17 +172,6 @@ async def restore_file(api: Api, file: Path, name: str, *, migrate: bool = False
     return await api.call("POST", "constellations", "restore", body=body)
 
 
-def _unless_named(command: Callable[..., None]) -> Callable[..., None]:
-    """Return what a group does without one of its commands."""
-
-    @wraps(command)
-    def called(**given: Any) -> None:
-        if click.get_current_context().invoked_subcommand is None:
-            command(**given)
-
-    return called
-
-
 @click.group(cls=PlainGroup, invoke_without_command=True, epilog="Example: pattern backup -c home -o home.db")
 @click.option("-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="The constellation, by name or id.")
 @click.option("--all", "is_all", is_flag=True, help="Copy every constellation.")
@@ -192,7 +181,7 @@ def _unless_named(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--age-recipient", "recipient", metavar="KEY", help="Encrypt for this public key; age must be installed.")
 @_IDENTITY
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
-@_unless_named
+@unless_named
 @connected
 async def backup(
     api: Api,

@@ -25,7 +25,6 @@ from pattern_db import backup, portable, template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.errors import BackupInvalid, DatabaseError, SchemaTooNew
 from pattern_db.migrate import migrations_of
-from tests.pattern_core.legacy.theirs import Theirs, document_of
 from tests.pattern_core.mutated import blocks_of, sections, tree_of
 
 NOW = "2026-02-03T04:05:06.007Z"
@@ -486,23 +485,10 @@ def test_archives_of_two_schemas_are_compared_at_the_newest(tmp_path: Path) -> N
     assert back == {(f"of {OLDER}", "added"), (f"of {ALL.newest}", "removed")}
 
 
-def test_old_archives_are_compared_with_each_other_alone(full: Path, tmp_path: Path) -> None:
-    def old(name: str, text: str) -> Path:
-        theirs = Theirs()
-        blocks = [theirs.block("mem_1", "agent_1", "human", "Ruth", document_of(text))]
-        said = theirs.messages("agent_1", ["Hello", text])
-        agent = theirs.agent("agent_1", "ada", message_chunk_cids=said, memory_block_cids=blocks)
-        return theirs.write(tmp_path / name, theirs.manifest("Agent", theirs.node(agent)))
-
-    first, second = old("first.car", "a"), old("second.car", "b")
-    found = [(one.table, one.change, one.id, one.name, one.fields) for one in compare(first, second, tmp_path, now=NOW)]
-    assert found == [
-        ("memory_blocks", "changed", "mem_1", "human", ["document"]),
-        ("messages", "changed", "msg_agent_1_1", None, ["content_json"]),
-    ]
-    letta = tmp_path / "ada.af"
+def test_archives_of_other_systems_are_not_compared(full: Path, tmp_path: Path) -> None:
+    letta, ours = tmp_path / "ada.af", exported(full, tmp_path / "ours")[0]
     letta.write_text('{"name": "ada", "agent_type": "memgpt_agent"}')
     assert verify(letta)[0].version is None and verify(letta)[0].format == "letta"
-    assert {one.change for one in compare(first, letta, tmp_path, now=NOW)} == {"added", "removed"}
-    with pytest.raises(InvalidInput, match="one kind"):
-        list(compare(first, exported(full, tmp_path / "ours")[0], emptied(tmp_path), now=NOW))
+    for pair in ((letta, ours), (ours, letta)):
+        with pytest.raises(InvalidInput, match=r"ada\.af is of another system"):
+            list(compare(*pair, emptied(tmp_path), now=NOW))
