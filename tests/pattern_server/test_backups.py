@@ -23,6 +23,7 @@ from pattern_server.backups import (
     KeptCopy,
     Rounds,
     complaints,
+    encrypt,
     folder_of,
     kept,
     kept_copies,
@@ -364,3 +365,10 @@ async def test_a_failing_age_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
     use_stand_in_age(tmp_path, monkeypatch)
     with pytest.raises(Conflict, match="an option that this stand-in"):
         await run_age("-x", "a", "-o", "b", "c")
+    (source := tmp_path / "home.db").write_bytes(b"words")
+    with pytest.raises(Conflict, match="could not be started"), monkeypatch.context() as without:
+        without.setenv("PATH", "")
+        await encrypt(source, tmp_path / "home.db.age", "age1x")
+    assert not (tmp_path / "home.db.age").exists()
+    await encrypt(source, source, "age1x")  # in its own place
+    assert source.read_bytes().startswith(age_program.START)
