@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ class Typist:
             await self.shell.type(CTRL_C)
         seen = ""
         while True:
-            seen = await self.shell.until(lambda text, seen=seen: text != seen and self._is_waiting(text))  # type: ignore[misc]
+            seen = await self.shell.until(partial(self._is_waiting, seen))
             if (code := self._prompt(seen)) is not None:
                 shown = seen[len(before) :]
                 wanted = next((code for words, code in CODES.items() if words in line), 0)
@@ -65,8 +66,10 @@ class Typist:
             answer = next(answer for question, answer in ANSWERS.items() if question.search(seen))
             await self.shell.type(answer + ENTER)
 
-    def _is_waiting(self, text: str) -> bool:
-        return self._prompt(text) is not None or any(question.search(text) for question in ANSWERS)
+    def _is_waiting(self, answered: str, text: str) -> bool:
+        """Return whether there is a prompt, or a question after the one that was answered."""
+        is_asking = text != answered and any(question.search(text) for question in ANSWERS)
+        return is_asking or self._prompt(text) is not None
 
     def _prompt(self, text: str) -> str | None:
         found = PROMPT.search(text)
@@ -123,7 +126,7 @@ async def test_an_operator_reads_the_page_from_top_to_bottom(tmp_path: Path) -> 
         create_older(path, version, each)
     environment = {**machine.environment, "PS1": r"[\#:$?]$ ", "COLUMNS": "200"}
     try:
-        async with terminal(program=["bash", "--norc", "--noprofile"], columns=200, **environment) as shell:
+        async with terminal(program=["bash", "--norc", "--noprofile"], columns=200, rows=24, **environment) as shell:
             typist = Typist(shell)
             for line in (f"cd {tmp_path}", "pattern constellation create home", "pattern agent create ada -c home"):
                 await typist.type(line)
