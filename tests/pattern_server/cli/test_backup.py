@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 import trio
 
+from pattern_db import template
 from pattern_db.backup import content_digest
-from pattern_db.connection import open_immutable
+from pattern_db.connection import open_immutable, opened_at
 from pattern_db.increments import MAGIC
+from pattern_db.migrate import migrations_of
 from pattern_server.backups import encrypt
+from pattern_server.cli import run
+from tests.pattern_db.older import NOW, create_older
 from tests.pattern_server.age_program import START, use_stand_in_age
 from tests.pattern_server.cli.conftest import Pattern
 
@@ -47,6 +51,28 @@ def test_everything_is_restored_row_by_row(home: Pattern, copies: Path, tmp_path
     assert not [path for path in tmp_path.iterdir() if "restoring" in path.name]
     refused = home(*line)
     assert (refused.code, "is not empty" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize("version", range(3, migrations_of("global").newest + 1))  # there are constellations since 3
+def test_users_and_constellations_of_every_version_are_restored(
+    version: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copies := tmp_path / "copies").mkdir()
+    template.create(copies / "global.db", migrations_of("global").up_to(version), now=NOW)
+    with opened_at(copies / "global.db") as connection:
+        sql = "INSERT INTO users (id, username, created_at, updated_at) VALUES ('user_1', 'ann', ?1, ?1)"
+        connection.execute(sql, (NOW,)).fetchall()
+        sql = "INSERT INTO constellations (id, owner_id, name, db_path, created_at, last_accessed_at) VALUES"
+        path = f"constellations/con_{1:026d}/pattern.db"
+        connection.execute(f"{sql} (?, 'user_1', 'home', ?, ?, ?)", (f"con_{1:026d}", path, NOW, NOW)).fetchall()
+    create_older(copies / f"home.con_{1:026d}.db", 30, f"con_{1:026d}")
+    new = tmp_path / "new"
+    assert run(["restore", "--all", str(copies), "--to", str(new)]) == 0, capsys.readouterr().err
+    for line in ("migrate", "check"):
+        assert run(["db", line, "--data-dir", str(new)]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert run(["db", "status", "--data-dir", str(new), "--json"]) == 0
+    assert {row["state"] for row in json.loads(capsys.readouterr().out)} == {"up to date"}
 
 
 def _lose(copies: Path) -> None:
