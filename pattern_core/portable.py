@@ -18,14 +18,14 @@ from typing import Any, BinaryIO, Literal
 
 from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, Cid, Node, pieces, text_of
 from pattern_core.errors import InvalidInput
-from pattern_core.legacy.archive import NEWEST, Old, Record, read_old, version_in
+from pattern_core.legacy.archive import NEWEST, Old, read_old, version_in
 from pattern_core.legacy.letta import is_letta, read_letta, root_of
 from pattern_core.legacy.letta_writer import LettaWriter
 from pattern_core.legacy.writer import OldWriter
 from pattern_db import portable
 from pattern_db.connection import Connection, Value, opened_at
 from pattern_db.migrate import migrations_of
-from pattern_db.portable import Change, Cut, Difference, Rows
+from pattern_db.portable import Cut, Difference, Rows
 from pattern_db.tables import imports
 
 Kind = Literal["agent", "group", "constellation"]
@@ -257,47 +257,19 @@ def compare(before: Path, after: Path, folder: Path, *, now: str) -> Iterator[Di
     are not the same. Needs an empty `folder` to work in.
 
     Raises:
-        InvalidInput: one has the tables of this program, and the other one has not, so that no ids are the same.
+        InvalidInput: one is of another system: its rows have no ids of ours.
         As `read`.
     """
-    paths = [folder / "before.db", folder / "after.db"]
-    (first, old), (second, new) = [
-        read(source, path, now=now) for source, path in zip((before, after), paths, strict=True)
-    ]
-    if old is not None and new is not None:
-        yield from _compared(old, new)
-        return
-    if old is not None or new is not None:
-        raise InvalidInput(
-            f"only archives of one kind can be compared, and one of {before} and {after} is of another system"
-        )
-    if first.schema_version != second.schema_version:
+    versions, paths = set[int | None](), [folder / "before.db", folder / "after.db"]
+    for source, path in zip((before, after), paths, strict=True):
+        manifest, old = read(source, path, now=now)
+        if old is not None:
+            raise InvalidInput(f"{source} is of another system. Import it, export that, and compare the export")
+        versions.add(manifest.schema_version)
+    if len(versions) > 1:
         for path in paths:
             migrations_of("constellation").migrate(path, backup_to=None, now=now)
     yield from portable.differences(*paths)
-
-
-def _compared(old: Old, new: Old) -> Iterator[Difference]:
-    there = new.tables()
-    for table, records in old.tables().items():
-        was, now = [{_key(record): record for record in some} for some in (records, there[table])]
-        for key in {**was, **now}:
-            before, after = was.get(key, {}), now.get(key, {})
-            fields = [field for field in {**before, **after} if before.get(field) != after.get(field)]
-            fields = [field for field in fields if "snapshot" not in field]  # the pieces of a document
-            if table == "memory_blocks" and old.documents.get(key) != new.documents.get(key):
-                fields.append("document")
-            if fields:
-                change: Change = "added" if key not in was else "removed" if key not in now else "changed"
-                named = {**before, **after}
-                name = next((str(named[column]) for column in portable.NAMES if named.get(column)), None)
-                yield Difference(
-                    table=table, change=change, id=key, name=name, fields=fields if change == "changed" else ()
-                )
-
-
-def _key(record: Record) -> str:
-    return str(record["id"]) if "id" in record else f"{record['block_id']} {record['agent_id']}"
 
 
 def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, int]]) -> tuple[Manifest, Old | None]:
@@ -307,20 +279,17 @@ def _used(source: Path, use: Callable[[Manifest, Iterable[Rows]], Mapping[str, i
     with source.open("rb") as file:
         if is_letta(file.read(START_BYTES)):
             old = read_letta(source)
-            return _of_letta(old, source.stat().st_size), old
+            newest = old.exported_at or NO_TIME
+            return _letta(old.root, old.kind, old.name, newest, old.counts(), source.stat().st_size, {}), old
         file.seek(0)
         car = CarReader(file)
         manifest = manifest_of(car)
         if manifest.schema_version is None:
             old = read_old(car)
-            return _of_old(manifest, old), old
+            return replace(manifest, name=old.name, rows=old.counts()), old
         if use(manifest, _tables(car, _Cells(car, source.stat().st_size))) != manifest.rows:
             raise ArchiveInvalid("the archive does not have the rows that its manifest counts")
     return manifest, None
-
-
-def _of_letta(old: Old, size: int) -> Manifest:
-    return _letta(old.root, old.kind, old.name, old.exported_at or NO_TIME, old.counts(), size, {})
 
 
 def _letta(
@@ -329,10 +298,6 @@ def _letta(
     there = {table: count for table, count in rows.items() if count}
     about: dict[str, Any] = {"root": root, "kind": kind, "name": name, "exported_at": newest, "cut": dict(left_out)}
     return Manifest(format="letta", version=None, schema_version=None, rows=there, blocks=0, bytes=size, **about)
-
-
-def _of_old(manifest: Manifest, old: Old) -> Manifest:
-    return replace(manifest, name=old.name, rows=old.counts())
 
 
 class _Cells:

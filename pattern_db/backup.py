@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import apsw
@@ -98,9 +98,9 @@ def restore(file: Path, target: Path) -> Report:
             _copy(source, path)
         finally:
             source.close()
-        verify(path)
+        report = verify(path)
         _set_aside(target)
-    return verify(target)
+    return replace(report, path=target)
 
 
 def cut_loose(path: Path) -> None:

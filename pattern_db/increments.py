@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -20,7 +20,7 @@ import zstandard
 
 from pattern_db import files
 from pattern_db.connection import PAGE_BYTES
-from pattern_db.errors import BackupInvalid, RowNotFound, translated
+from pattern_db.errors import BackupInvalid, translated
 
 MAGIC = b"pattern increment 1\n"
 HEAD_BYTES_MAX = 64 * 1024
@@ -100,38 +100,31 @@ def _pages(now: BinaryIO, before: BinaryIO) -> Iterator[tuple[int, bytes]]:
         first += _PAGES_AT_ONCE
 
 
-def assemble(file: Path, target: Path, folder: Path | None = None) -> None:
-    """Write the whole copy that an increment, or a whole copy, is of to `target`. The paths in it are relative to
-    `folder`, by default its own.
+def assemble(base: Path, chain: Sequence[Path], target: Path) -> None:
+    """Write the whole copy that the first of a chain of increments is of to `target`: each builds on the next one, and
+    the last one on the whole copy `base`.
 
     Raises:
-        RowNotFound: a copy that it builds on is missing.
         BackupInvalid: one of them is damaged, or another one than it was.
         StorageFailed: the disk is full or failed.
     """
-    chain, folder = list[tuple[Path, Head]](), file.parent if folder is None else folder
-    while (head := head_of(file)) is not None:
-        chain.append((file, head))
-        file = folder / head.base
-        folder = file.parent
-        if not file.is_file():
-            raise RowNotFound(f"{chain[-1][0]} builds on {file}, which is missing; put it back there")
-        if len(chain) > CHAIN_MAX:
-            raise BackupInvalid(f"{chain[0][0]} builds on more than {CHAIN_MAX} others")
+    wanted = ""
     with translated(), files.written(target) as new:
-        shutil.copyfile(file, new)
-        for increment, head in reversed(chain):
-            if files.sha256_of(new) != head.base_sha256:
-                raise BackupInvalid(f"{increment} builds on another {head.base} than the one that is there")
-            _apply(increment, head, new)
-        if chain and files.sha256_of(new) != chain[0][1].sha256:
-            raise BackupInvalid(f"{chain[0][0]} is damaged: it makes another copy than it was made of")
+        shutil.copyfile(base, new)
+        for increment in reversed(chain):
+            with increment.open("rb") as source:
+                head = _head(source, increment)
+                if head is None or files.sha256_of(new) != head.base_sha256:
+                    raise BackupInvalid(f"{increment} builds on another {base.name} than the one that is there")
+                _apply(increment, source, head, new)
+            base, wanted = increment, head.sha256
+        if chain and files.sha256_of(new) != wanted:
+            raise BackupInvalid(f"{chain[0]} is damaged: it makes another copy than it was made of")
 
 
-def _apply(increment: Path, head: Head, whole: Path) -> None:
+def _apply(increment: Path, source: BinaryIO, head: Head, whole: Path) -> None:
     """Change a copy into the next one, in place."""
-    with increment.open("rb") as source, whole.open("r+b") as out:
-        _head(source, increment)
+    with whole.open("r+b") as out:
         try:
             with zstandard.ZstdDecompressor().stream_reader(source) as frame:
                 while number := frame.read(_NUMBER_BYTES):

@@ -232,11 +232,10 @@ class Backups:
         newest = next(iter(await trio.to_thread.run_sync(kept, self.folder / each)), None)
         if newest is None:
             return
-        source = (self.folder / each / newest.file).absolute()
+        source = self.folder / each / newest.file
         target = source.with_name(f"{source.name}{AGE_SUFFIX}")
         if not target.exists():
-            with translated(), files.written(target) as new:
-                await run_age("-r", self._config.age_recipient, "-o", str(new), str(source))
+            await encrypt(source, target, self._config.age_recipient)
 
     def _next_drill(self, ids: Collection[str]) -> str:
         later = sorted(each for each in ids if each > self.rounds.drilled_id)
@@ -305,6 +304,17 @@ class Backups:
         yield from complaints(self._config, self.rounds, self._clock.now_ms())
 
 
+async def encrypt(source: Path, target: Path, recipient: str) -> None:
+    """Write the file `source`, encrypted for the holder of a public key, to `target`.
+
+    Raises:
+        Conflict: age is not installed, or failed.
+        StorageFailed: the disk is full or failed.
+    """
+    with translated(), files.written(target) as new:
+        await run_age("-r", recipient, "-o", str(new), str(source))
+
+
 async def run_age(*arguments: str) -> None:
     """Run the program age, which must be installed.
 
@@ -360,10 +370,19 @@ def kept_copies(folder: Path) -> list[KeptCopy]:
 
 def newest_copies(folder: Path) -> dict[str, Path]:
     """Return the newest copy of each constellation and of the registry, by id: those of `pattern backup --all`
-    (`<name>.<id>.db` and `global.db`), or scheduled ones.
+    (`<name>.<id>.db`, or `.increment`, and `global.db`), or scheduled ones (`<id>/<time>.db`). An encrypted one
+    (`.age`) only where it is the only one.
     """
-    found = {path.stem.rpartition(".")[2]: path for path in sorted(folder.glob("*.db"))}
-    return found | {one.id: folder / one.id / one.file for one in reversed(kept_copies(folder))}
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*"), key=_plain_last) + sorted(folder.glob("[!.]*/*"), key=_plain_last):
+        stem, _, kind = path.name.removesuffix(AGE_SUFFIX).rpartition(".")
+        if kind in ("db", "increment"):
+            found[stem.rpartition(".")[2] if path.parent == folder else path.parent.name] = path
+    return found
+
+
+def _plain_last(path: Path) -> tuple[str, bool]:
+    return path.name.removesuffix(AGE_SUFFIX), path.suffix != AGE_SUFFIX
 
 
 def to_keep(times: Collection[str], config: BackupConfig) -> set[str]:

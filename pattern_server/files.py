@@ -202,7 +202,7 @@ class ConstellationFiles:
 
 
 def _adopt(copy: Path, folder: Path, constellation_id: str, migrated_at: str | None) -> None:
-    if backup.verify(copy).constellation_id is None:
+    if "agents" not in backup.verify(copy).rows:
         raise BackupInvalid(f"{copy} is not a backup of a constellation; create one with `pattern backup`")
     path, migrations = folder / DATABASE_NAME, migrations_of("constellation")
     backup.restore(copy, path)

@@ -341,7 +341,7 @@ class BackupConfig(_Section):
     daily: Annotated[int, Field(ge=0)] = 7  # last days of which the newest copy is kept
     weekly: Annotated[int, Field(ge=0)] = 4  # the same for weeks
     monthly: Annotated[int, Field(ge=0)] = 6  # the same for months
-    # a program with its arguments, run after each copy with the path of that, such as ["rclone", "copyto"]
+    # a program with its arguments, run after each copy with the path of that as one more, such as ["/opt/send-copy"]
     command: tuple[str, ...] = ()
     # whom each copy is encrypted to, in a file next to it, which `command` gets instead: age1…, or a key of SSH
     age_recipient: Annotated[str, must(_is_recipient, "needs a public key, such as age1…")] = ""

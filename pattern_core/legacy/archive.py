@@ -43,9 +43,9 @@ class Old:
     folders: list[Record] = field(default_factory=list)
     decisions: list[Mapping[str, str]] = field(default_factory=list)
 
-    def tables(self) -> dict[str, list[Record]]:
-        """Return the records, by the tables that they are for."""
-        return {
+    def counts(self) -> dict[str, int]:
+        """Return how many records there are, by the tables that they are for."""
+        records = {
             "agents": self.agents,
             "agent_groups": self.groups,
             "memory_blocks": self.blocks,
@@ -55,10 +55,7 @@ class Old:
             "archive_summaries": self.summaries,
             "folders": self.folders,
         }
-
-    def counts(self) -> dict[str, int]:
-        """Return how many records there are, by the tables that they are for."""
-        return {table: len(records) for table, records in self.tables().items() if records}
+        return {table: len(some) for table, some in records.items() if some}
 
 
 def version_in(root: Node) -> int | None:

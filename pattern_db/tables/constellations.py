@@ -52,6 +52,11 @@ def list_all(connection: Connection, *, owner_id: str | None = None) -> list[Con
     return _CONSTELLATIONS.select(connection, "WHERE ?1 IS NULL OR owner_id = ?1 ORDER BY name, id", (owner_id,))
 
 
+def places(connection: Connection) -> list[tuple[str, str, str]]:
+    """Return id, name and path of all constellations, by name; also of a registry that was not migrated yet."""
+    return fetch_all(connection, "SELECT id, name, db_path FROM constellations ORDER BY name, id")
+
+
 def rename(connection: Connection, constellation_id: str, name: str) -> None:
     """Rename a constellation.
 

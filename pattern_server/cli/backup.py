@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -20,11 +20,13 @@ from pattern_db import files, increments
 from pattern_db.backup import Report
 from pattern_db.backup import restore as restore_copy
 from pattern_db.connection import open_immutable
-from pattern_db.errors import DatabaseError
+from pattern_db.errors import BackupInvalid, DatabaseError, RowNotFound
 from pattern_server.backups import (
     AGE_STARTS,
+    AGE_SUFFIX,
     REGISTRY,
     KeptCopy,
+    encrypt,
     folder_of,
     kept_copies,
     newest_copies,
@@ -32,11 +34,11 @@ from pattern_server.backups import (
     verified,
 )
 from pattern_server.cli.client import Api, Json
-from pattern_server.cli.command import ExitCode, PlainGroup, connected, creating, local, yes_option
+from pattern_server.cli.command import ExitCode, PlainGroup, connected, creating, local, unless_named, yes_option
 from pattern_server.cli.db import Target, registered
 from pattern_server.cli.names import CONSTELLATION
 from pattern_server.cli.output import DONE, FAILED, SKIPPED, Output
-from pattern_server.config import Config
+from pattern_server.config import REGISTRY_NAME, Config
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _IDENTITY = click.option("--identity", metavar="FILE", type=_FILE, help="The key that age decrypts the copy with.")
@@ -50,34 +52,40 @@ class CopyDamaged(PatternError):
 
 
 async def back_up(
-    api: Api, constellation: str | None, target: Path, *, overwrite: bool = False, since: Path | None = None
+    api: Api,
+    constellation: str | None,
+    target: Path,
+    *,
+    overwrite: bool = False,
+    since: Path | None = None,
+    identity: Path | None = None,
+    recipient: str | None = None,
 ) -> Json:
     """Copy a constellation into the file `target`; return `{constellation, file, bytes, sha256}`. With `since`, an
-    earlier copy, the file has only the pages that have changed; then the result has their number as `pages`, too.
+    earlier copy, the file has only the pages that have changed; then the result has their number as `pages`, too. With
+    a `recipient`, the file is encrypted.
 
     None is the registry: users, tokens and the list of constellations. Its result has no `constellation`.
 
     Raises:
-        Conflict: `target` exists and `overwrite` is not set.
+        Conflict: `target` exists and `overwrite` is not set, or age failed.
         ServerFailed: the caller may not copy that.
         CopyDamaged: what arrived is not what the server wrote.
     """
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already. Choose another name, or add --overwrite")
-    if since is not None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".pattern-since-", dir=target.parent) as folder:
-            copy = Path(folder) / "now.db"
-            made = await back_up(api, constellation, copy)
-            async with whole(since) as before:
-                pages = await trio.to_thread.run_sync(_write_since, copy, since, before, target)
-        digest = await trio.to_thread.run_sync(files.sha256_of, target)
-        return {**made, "file": str(target), "bytes": target.stat().st_size, "sha256": digest, "pages": pages}
     route = ("backup",) if constellation is None else ("constellations", constellation, "backup")
-    made = await api.call("POST", *route)
-    await collect(api, made, target, *route[:-1], "backups")
-    copied = {"file": str(target), "bytes": made["size"], "sha256": made["sha256"]}
-    return copied if constellation is None else {"constellation": constellation, **copied}
+    done: Json = {} if constellation is None else {"constellation": constellation}
+    with files.temporary(target.with_name(f"{target.name}.copy")) as copy:
+        await collect(api, await api.call("POST", *route), copy, *route[:-1], "backups")
+        if since is not None:
+            async with whole(since, identity) as before:
+                done["pages"] = await trio.to_thread.run_sync(_write_since, copy, since, before, copy)
+        if recipient is not None:
+            await encrypt(copy, copy, recipient)
+        files.replace(copy, target)
+    digest = await trio.to_thread.run_sync(files.sha256_of, target)
+    return {**done, "file": str(target), "bytes": target.stat().st_size, "sha256": digest}
 
 
 async def collect(api: Api, made: Json, target: Path, *below: str) -> None:
@@ -110,27 +118,46 @@ def _write_since(copy: Path, since: Path, before: Path, target: Path) -> int:
 
 @asynccontextmanager
 async def whole(file: Path, identity: Path | None = None) -> AsyncIterator[Path]:
-    """Yield the path of a copy for the block: the file's own, or that of the copy that it has encrypted for the key in
-    the file `identity`, or of the whole copy that an increment is of.
+    """Yield the path of a whole copy for the block: the file itself, or what it makes. It may be encrypted for the key
+    in the file `identity`, and an increment of another one, which may be such a file again.
 
     Raises:
         click.UsageError: it is encrypted, and there is no `identity`.
         Conflict: it cannot be decrypted.
         DatabaseError: a copy that it builds on is missing or damaged.
     """
+    chain: list[Path] = []
     with tempfile.TemporaryDirectory(prefix="pattern-copy-") as folder:
-        copy, made = file, Path(folder) / "whole.db"
-        with file.open("rb") as start:
-            is_encrypted = start.read(max(map(len, AGE_STARTS))).startswith(AGE_STARTS)
-        if is_encrypted:
-            if identity is None:
-                raise click.UsageError(f"{file} is encrypted. Name the file with your key: --identity FILE.")
-            copy = Path(folder) / "decrypted"
-            await run_age("-d", "-i", str(identity.absolute()), "-o", str(copy), str(file.absolute()))
-        if increments.head_of(copy) is not None:
-            await trio.to_thread.run_sync(increments.assemble, copy, made, file.parent)
+        while True:
+            copy = await _decrypted(file, identity, Path(folder) / f"{len(chain)}")
+            if (head := increments.head_of(copy)) is None:
+                break
+            chain.append(copy)
+            base = file.parent / head.base
+            there = [path for path in (base, base.with_name(f"{base.name}{AGE_SUFFIX}")) if path.is_file()]
+            if not there:
+                raise RowNotFound(f"{file} builds on {base}, which is missing; put it back there")
+            if len(chain) > increments.CHAIN_MAX:
+                raise BackupInvalid(f"{file} is of a chain of more than {increments.CHAIN_MAX} copies")
+            file = there[0]
+        if chain:
+            made = Path(folder) / "whole.db"
+            await trio.to_thread.run_sync(increments.assemble, copy, chain, made)
             copy = made
         yield copy
+
+
+async def _decrypted(file: Path, identity: Path | None, folder: Path) -> Path:
+    """Return the path of a copy that is not encrypted: this file's, or that of a new one in the folder."""
+    with file.open("rb") as start:
+        if not start.read(max(map(len, AGE_STARTS))).startswith(AGE_STARTS):
+            return file
+    if identity is None:
+        raise click.UsageError(f"{file} is encrypted. Name the file with your key: --identity FILE.")
+    folder.mkdir()
+    copy = folder / file.name.removesuffix(AGE_SUFFIX)
+    await run_age("-d", "-i", str(identity.absolute()), "-o", str(copy), str(file.absolute()))
+    return copy
 
 
 async def restore_file(api: Api, file: Path, name: str, *, migrate: bool = False) -> Json:
@@ -145,24 +172,16 @@ async def restore_file(api: Api, file: Path, name: str, *, migrate: bool = False
     return await api.call("POST", "constellations", "restore", body=body)
 
 
-def _unless_named(command: Callable[..., None]) -> Callable[..., None]:
-    """Return what a group does without one of its commands."""
-
-    @wraps(command)
-    def called(**given: Any) -> None:
-        if click.get_current_context().invoked_subcommand is None:
-            command(**given)
-
-    return called
-
-
 @click.group(cls=PlainGroup, invoke_without_command=True, epilog="Example: pattern backup -c home -o home.db")
 @click.option("-c", "--constellation", metavar="NAME", type=CONSTELLATION, help="The constellation, by name or id.")
 @click.option("--all", "is_all", is_flag=True, help="Copy every constellation.")
 @click.option("-o", "--output", "target", type=click.Path(path_type=Path), help="The file; with --all, the folder.")
-@click.option("--since", metavar="COPY", type=_FILE, help="Write only what has changed since this earlier copy.")
+@click.option("--since", metavar="COPY", type=click.Path(exists=True, path_type=Path),
+              help="Write only what has changed since this earlier copy; with --all, a folder of copies.")  # fmt: skip
+@click.option("--age-recipient", "recipient", metavar="KEY", help="Encrypt for this public key; age must be installed.")
+@_IDENTITY
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
-@_unless_named
+@unless_named
 @connected
 async def backup(
     api: Api,
@@ -170,8 +189,9 @@ async def backup(
     constellation: str | None,
     is_all: bool,
     target: Path | None,
-    since: Path | None,
     overwrite: bool,
+    since: Path | None,
+    **sealed: Any,
 ) -> ExitCode:
     """Copy a constellation into a file, also while a server runs, and verify the copy.
 
@@ -182,34 +202,37 @@ async def backup(
     """
     if target is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
-    if since is not None and (is_all or overwrite):  # what is replaced may be what others build on
-        raise click.UsageError("--since writes one new file. Leave --all and --overwrite out.")
     if is_all == (constellation is not None):
         raise click.UsageError("No constellation was named. Use -c NAME or --all, not both.")
-    if constellation is not None:
-        if target.is_dir():
-            raise InvalidInput(f"{target} is a folder. Name a file, such as {target / constellation}.db")
-        made = await back_up(api, constellation, target, overwrite=overwrite, since=since)
-        size, digest = made["bytes"] // 1024, made["sha256"][:12]
-        output.result(made, f"Copied {constellation} to {target} ({size} KiB, sha256 {digest}…).")
-        return DONE
-    return await _all(api, output, target, overwrite=overwrite)
+    if since is not None and (since.is_dir() != is_all or since.resolve() == target.resolve()):
+        raise click.UsageError("--since names an earlier copy; with --all, another folder of copies.")
+    if is_all:
+        return await _all(api, output, target, since, overwrite=overwrite, **sealed)
+    if target.is_dir():
+        raise InvalidInput(f"{target} is a folder. Name a file, such as {target / str(constellation)}.db")
+    made = await back_up(api, constellation, target, overwrite=overwrite, since=since, **sealed)
+    size, digest = made["bytes"] // 1024, made["sha256"][:12]
+    output.result(made, f"Copied {constellation} to {target} ({size} KiB, sha256 {digest}…).")
+    return DONE
 
 
-async def _all(api: Api, output: Output, folder: Path, *, overwrite: bool) -> ExitCode:
+async def _all(api: Api, output: Output, folder: Path, since: Path | None, **options: Any) -> ExitCode:
     if folder.exists() and not folder.is_dir():
         raise InvalidInput(f"{folder} is a file. With --all, -o names a folder")
     rows = await api.pages("constellations")
-    wanted: list[tuple[str | None, str, str]] = [(None, "users and tokens", "global.db")]
+    earlier = {} if since is None else newest_copies(since)
+    wanted: list[tuple[str | None, str, str]] = [(None, "users and tokens", REGISTRY)]
     # The id keeps apart what two owners gave the same name.
-    wanted += [(row["id"], row["name"], f"{row['name']}.{row['id']}.db") for row in rows]
+    wanted += [(row["id"], row["name"], f"{row['name']}.{row['id']}") for row in rows]
     made: list[Json] = []
     skipped: list[Json] = []
     with output.progress("Copying", len(wanted)) as advance:
         for which, name, file in wanted:
+            base = earlier.get(which or REGISTRY)  # what is new since then is copied whole
+            suffix = (".db" if base is None else ".increment") + (AGE_SUFFIX if options["recipient"] else "")
             try:
-                made.append(await back_up(api, which, folder / file, overwrite=overwrite))
-            except PatternError as error:
+                made.append(await back_up(api, which, folder / f"{file}{suffix}", since=base, **options))
+            except (PatternError, DatabaseError) as error:
                 output.error(f"{name}: {error.message}")
                 failed = {"error": error.message}
                 skipped.append(failed if which is None else {"constellation": which, **failed})
@@ -267,9 +290,9 @@ def _or_all(command: Callable[..., None]) -> Callable[..., None]:
         if folder is None or target is None:
             command(**given)
             return
-        if any(given[name] for name in ("name", "migrate", "in_place", "identity")):
-            raise click.UsageError("--all keeps all names and versions. Leave out all options but --to and --dry-run.")
-        alone = ("config_file", "data_dir", "is_json", "dry_run", "yes")
+        if any(given[name] for name in ("name", "migrate", "in_place")):
+            raise click.UsageError("--all keeps all names and versions. Leave out --as, --migrate and --in-place.")
+        alone = ("config_file", "data_dir", "is_json", "identity", "dry_run", "yes")
         local(_restore_all)(folder=folder, target=target, **{name: given[name] for name in alone})
 
     return called
@@ -324,7 +347,13 @@ async def restore(
         output.result(done, f"Put {in_place} back to {file}; the state before is among `pattern backup list`.")
 
 
-def _restore_all(config: Config, output: Output, folder: Path, target: Path, dry_run: bool, yes: bool) -> ExitCode:
+def _restore_all(_config: Config, output: Output, **given: Any) -> ExitCode:
+    return trio.run(partial(_restored_all, output, **given))
+
+
+async def _restored_all(
+    output: Output, folder: Path, target: Path, identity: Path | None, dry_run: bool, yes: bool
+) -> ExitCode:
     """Make a data directory of the newest copies in a folder; it appears when it is complete."""
     target, there = target.resolve(), newest_copies(folder)
     if target.exists() and any(target.iterdir()):
@@ -332,27 +361,26 @@ def _restore_all(config: Config, output: Output, folder: Path, target: Path, dry
     if REGISTRY not in there:
         raise NotFound(f"{folder} has no copy of users and tokens. Name a folder that `pattern backup --all` made")
     with files.emptied(target.with_name(f".{target.name}.restoring")) as beside:
-        with closing(open_immutable(there[REGISTRY])) as connection:
-            wanted = registered(connection, beside)
-        rows: list[Json] = []
-        with output.progress("Checking", len(wanted)) as advance:
+        async with whole(there[REGISTRY], identity) as copy:
+            report = verified(copy)
+            restore_copy(copy, beside / REGISTRY_NAME)
+        with closing(open_immutable(beside / REGISTRY_NAME)) as connection:
+            registry, *wanted = registered(connection, beside)
+        size = sum(report.rows.values())
+        rows: list[Json] = [{"database": registry.name, "rows": size, "file": str(there[REGISTRY]), "error": None}]
+        with output.progress("Checking" if dry_run else "Restoring", len(wanted)) as advance:
             for one in wanted:
-                rows.append(_looked_at(there.get(one.id), one, output))
+                rows.append(await _restored(there.get(one.id), one, identity, output, dry_run=dry_run))
                 advance()
         failed = [row for row in rows if row["error"]]
-        sound = [one for one, row in zip(wanted, rows, strict=True) if not row["error"]]
         output.table(("database", "rows", "file*"), rows, empty="")
-        if dry_run or rows[0]["error"]:
+        if dry_run:
             output.note("Nothing was restored.")
-            return FAILED if rows[0]["error"] else SKIPPED if failed else DONE
+            return SKIPPED if failed else DONE
         if failed:
             output.confirm(
                 f"Databases that cannot be restored: {len(failed)} of {len(rows)}. Continue without?", yes=yes
             )
-        with output.progress("Restoring", len(sound)) as advance:
-            for one in sound:
-                restore_copy(there[one.id], one.path)
-                advance()
         beside.chmod(0o700)
         beside.rename(target)
         files.sync(target.parent)
@@ -360,17 +388,21 @@ def _restore_all(config: Config, output: Output, folder: Path, target: Path, dry
     return SKIPPED if failed else DONE
 
 
-def _looked_at(copy: Path | None, wanted: Target, output: Output) -> Json:
-    """Return what is in the copy of a database, or what is wrong with it, which is shown."""
-    row: Json = {"database": wanted.name, "rows": None, "file": None, "error": "there is no copy of it"}
-    if copy is not None:
-        try:
-            report = verified(copy)
-            is_own = (report.constellation_id or REGISTRY) == wanted.id
-            row.update(file=str(copy), rows=sum(report.rows.values()))
-            row["error"] = None if is_own else f"{copy} is a copy of another constellation"
-        except DatabaseError as error:
-            row["error"] = error.message
-    if row["error"]:
-        output.error(f"{wanted.name}: {row['error']}")
+async def _restored(copy: Path | None, wanted: Target, identity: Path | None, output: Output, *, dry_run: bool) -> Json:
+    """Restore a database from a copy; return what is in that, or what is wrong with it, which is shown."""
+    row: Json = {"database": wanted.name, "rows": None, "file": None if copy is None else str(copy), "error": None}
+    try:
+        if copy is None:
+            raise NotFound("there is no copy of it")
+        async with whole(copy, identity) as path:
+            report = verified(path)
+            # Those of the first versions did not have their id.
+            if report.constellation_id not in (wanted.id, None) or "users" in report.rows:
+                raise Conflict(f"{copy} is a copy of another constellation")
+            if not dry_run:
+                restore_copy(path, wanted.path)
+        row["rows"] = sum(report.rows.values())
+    except (BackupInvalid, RowNotFound, Conflict, NotFound) as error:
+        row["error"] = error.message
+        output.error(f"{wanted.name}: {error.message}")
     return row

@@ -196,6 +196,17 @@ hosting = partial(in_constellation, hosts=ensure_hosted)
 always_hosting = partial(in_constellation, hosts=partial(ensure_hosted, is_needed=True))
 
 
+def unless_named(command: Callable[..., None]) -> Callable[..., None]:
+    """Return what a group does without one of its commands."""
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        if click.get_current_context().invoked_subcommand is None:
+            command(**given)
+
+    return called
+
+
 class PlainGroup(click.Group):
     """A group of commands, each with an example; its help and completion have the first paragraph of each
     docstring, uncut.

@@ -78,16 +78,14 @@ def registered(connection: Connection, data_dir: Path, constellation: str | None
     """
     with translated():
         require_ledger(connection)
-        rows = constellations.list_all(connection) if constellation is None else [_found(connection, constellation)]
-    found = [Target(name=row.name, kind="constellation", path=data_dir / row.db_path) for row in rows]
+        rows = constellations.places(connection)
+        if constellation is not None:
+            same = [row for row in rows if row[0].startswith(constellation)]
+            only = same[0][0] if len(same) == 1 else constellations.find(connection, constellation).id
+            rows = [row for row in rows if row[0] == only]
+    found = [Target(name=name, kind="constellation", path=data_dir / path) for _, name, path in rows]
     own = Target(name="(global)", kind="global", path=data_dir / REGISTRY_NAME)
     return [own, *found] if constellation is None else found
-
-
-def _found(connection: Connection, constellation: str) -> constellations.ConstellationRow:
-    """Return the constellation with this name or id, or with the only id that begins so."""
-    same = [row for row in constellations.list_all(connection) if row.id.startswith(constellation)]
-    return same[0] if len(same) == 1 else constellations.find(connection, constellation)
 
 
 constellation_option = click.option(

@@ -29,6 +29,7 @@ from pattern_server.cli.command import (
     creating,
     in_constellation,
     local,
+    unless_named,
 )
 from pattern_server.cli.constellations import decided
 from pattern_server.cli.decisions import imported_lines
@@ -200,7 +201,8 @@ def _or_analyzed(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-@click.command()
+@click.group("import", cls=PlainGroup, invoke_without_command=True,
+             epilog="Example: pattern import --from home.car --as home-again")  # fmt: skip
 @click.option(*("--from", "file"), type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The archive.")
 @click.option("--as", "name", metavar="NAME", help="Name of the new constellation.  [default: the archive's own]")
 @click.option("-c", "--constellation", "into", metavar="NAME", help="Join this constellation, instead of a new one.")
@@ -212,9 +214,10 @@ def _or_analyzed(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--analyze-only", is_flag=True, help="Show content, issues, and names in use with -c; import nothing.")
 @click.option("--dry-run", is_flag=True, help="Read and check the whole archive, list its issues; import nothing.")
+@unless_named
 @_or_analyzed
 @creating
-async def _import(
+async def import_(
     api: Api,
     output: Output,
     file: Path | None,
@@ -254,21 +257,6 @@ async def _import(
     done += f" {'as' if into is None else 'into'} {made['name']} ({made['id']})."
     output.result(made, done, *decided(made["report"]))
     return _left(made["report"])
-
-
-def _alone(**given: object) -> None:
-    if click.get_current_context().invoked_subcommand is None and _import.callback is not None:
-        _import.callback(**given)
-
-
-import_ = PlainGroup(
-    "import",
-    invoke_without_command=True,
-    help=_import.help,
-    epilog="Example: pattern import --from home.car --as home-again",
-    params=_import.params,
-    callback=_alone,
-)
 
 
 @import_.add("log", "-c home")

@@ -123,6 +123,21 @@ def decode_cursor(cursor: str | None, length: int) -> tuple[str, ...] | None:
     return tuple(place)
 
 
+def file_here(file: str) -> Path:
+    """Return the path of a file on the server's machine, as a request names it.
+
+    Raises:
+        InvalidInput: it is not an absolute path.
+        NotFound: there is no such file.
+    """
+    path = Path(file)
+    if not path.is_absolute() or "\0" in file:
+        raise InvalidInput("`file` is not an absolute path; send one of the server's machine")
+    if not path.is_file():
+        raise NotFound(f"there is no file {file} on the server's machine")
+    return path
+
+
 def streamed(path: Path, media_type: str) -> StreamingResponse:
     """Return the answer that downloads a file."""
     headers = {"content-disposition": f'attachment; filename="{path.name}"'}

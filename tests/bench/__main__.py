@@ -27,6 +27,7 @@ from tests.bench import (
     search,
     server,
     turns,
+    upkeep,
 )
 from tests.bench.report import Figure, machine, table
 
@@ -46,6 +47,7 @@ SUITES: dict[str, Callable[[], list[Figure]]] = {
     "first-token": partial(trio.run, latency.first_token),
     "coding": coding.measure,
     "archives": archives.measure,
+    "upkeep": upkeep.measure,
     "memory": memory.run,
     "search": search.run,
     "embeddings": embeddings.run,

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import apsw
+import trio
 
 from pattern_core.car import ArchiveInvalid
 from pattern_core.portable import verify as verify_archive
@@ -36,9 +37,14 @@ from pattern_db.errors import DatabaseError
 from pattern_db.files import DataDirLock
 from pattern_db.migrate import migrations_of
 from pattern_db.testing.disks import FaultyDisk, Op, Trouble
+from pattern_server.backups import newest_copies
 from pattern_server.cli import run
+from pattern_server.cli.backup import whole
+from tests.pattern_server.age_program import install, recipient_of
 
 NOW = "2026-01-01T00:00:00.000Z"
+KEY = "AGE-SECRET-KEY-1"  # what the copies of later are encrypted for
+SEALED, OPENED = f"--age-recipient {recipient_of(KEY)}", "--identity $given/key.txt"
 OLD = 30  # the schema version that is migrated from
 MESSAGES, SAID_LATER = 400, 7
 TROUBLES = ((Op.WRITE, Trouble.FULL), (Op.WRITE, Trouble.IO), (Op.SYNC, Trouble.IO), (Op.OPEN, Trouble.IO))
@@ -203,6 +209,7 @@ def prepare(folder: Path) -> Place:
         path.mkdir(parents=True)
     _done(place, "constellation create home", "agent create ada -c home --provider embedded --memory human=")
     _done(place, *(f"chat -c home {words}" for words in ("Hello", "Remember-that-Ruth-lives-in-Lisbon.", "Bye")))
+    _done(place, "backup -c home -o $given/before.db", "backup --all -o $given/sunday")
     with closing(open_connection(place.home())) as connection:
         fill(connection, 1, MESSAGES)
     _done(place, "constellation create other", "agent create ben -c other --provider embedded --memory notes=Tea.")
@@ -210,9 +217,13 @@ def prepare(folder: Path) -> Place:
     assert other is not None
     with closing(open_connection(other)) as connection:
         fill(connection, 1, MESSAGES // 4)
-    _done(place, "backup -c home -o $given/home.db", "backup --all -o $given/all")
+    (place.given / "key.txt").write_text(f"{KEY}\n")
     _done(
         place,
+        "backup -c home -o $given/home.db",
+        "backup --all -o $given/all",
+        f"backup -c home -o $given/home.increment.age --since $given/before.db {SEALED}",
+        f"backup --all -o $given/monday --since $given/sunday {SEALED}",
         "export constellation --name home -o $given/home.car",
         "export agent --name ben -c other -o $given/ben.car",
     )
@@ -251,10 +262,20 @@ def _migrated(place: Place) -> None:
 
 def _copy(place: Place, path: Path) -> str:
     """What is wrong with a copy of home."""
-    if not path.exists():
-        return ""
-    verify(path)
-    return differs(path, stored(place.home()), path.name)
+    return "" if not path.exists() else trio.run(_opened, place, path, place.home())
+
+
+async def _opened(place: Place, path: Path, source: Path | None) -> str:
+    async with whole(path, place.given / "key.txt") as copy:
+        verify(copy)
+        return "" if source is None else differs(copy, stored(source), path.name)
+
+
+def _copies(place: Place) -> str:
+    """What is wrong with the copies of all; users and tokens change with every use."""
+    there = {path: path.name.split(".")[0] for path in (place.made / "all").glob("[!.]*")}
+    found = (trio.run(_opened, place, path, place.database(name)) for path, name in there.items())
+    return next(filter(None, found), "")
 
 
 def _there(place: Place, path: Path) -> str:
@@ -272,16 +293,22 @@ def _archive(place: Place) -> str:
     return "" if path.read_bytes() == (place.given / "home.car").read_bytes() else "the archive has other bytes"
 
 
-def _whole(place: Place, *, is_done: bool = False) -> str:
+def _whole(place: Place, copies: str, *, is_done: bool = False) -> str:
+    """What is wrong with the data directory that is made of a folder of copies."""
     new = place.made / "new"
     if not new.exists():
         return "the data directory is not there" if is_done else ""
-    for copy in (place.given / "all").iterdir():
-        path = next(new.glob(f"**/{copy.stem.rpartition('.')[2]}/pattern.db"), new / "global.db")
-        with closing(open_connection(path)) as connection, closing(open_connection(copy)) as former:
-            if content_digest(connection) != content_digest(former):
-                return f"{path} has other rows than its copy"
+    for each, copy in newest_copies(place.given / copies).items():
+        path = next(new.glob(f"**/{each}/pattern.db"), new / "global.db")
+        if trio.run(_digest, place, copy) != trio.run(_digest, place, path):
+            return f"{path} has other rows than its copy"
     return ""
+
+
+async def _digest(place: Place, path: Path) -> str:
+    async with whole(path, place.given / "key.txt") as copy:
+        with closing(open_connection(copy)) as connection:
+            return content_digest(connection)
 
 
 def _as(name: str, *, is_done: bool = False) -> Callable[[Place], str]:
@@ -363,13 +390,37 @@ OPERATIONS: Mapping[str, Operation] = {
         is_sound=lambda place: _copy(place, place.made / "home.db"),
         is_done=lambda place: _there(place, place.made / "home.db"),
     ),
+    "backup_since": Operation(
+        words=f"backup -c home -o $made/home.increment --since $given/before.db {SEALED}",
+        again="--overwrite",
+        is_sound=lambda place: _copy(place, place.made / "home.increment"),
+        is_done=lambda place: _there(place, place.made / "home.increment"),
+    ),
+    "backup_all_since": Operation(
+        words=f"backup --all -o $made/all --since $given/sunday {SEALED}",
+        again="--overwrite",
+        is_sound=_copies,
+        is_done=lambda place: (
+            _copies(place) or ("" if len([*(place.made / "all").glob("*")]) == 3 else "one is missing")
+        ),
+    ),
     "restore": Operation(
         words="restore $given/home.db --as again", is_sound=_as("again"), is_done=_as("again", is_done=True)
     ),
     "restore_all": Operation(
         words="restore --all $given/all --to $made/new",
-        is_sound=_whole,
-        is_done=lambda place: _whole(place, is_done=True),
+        is_sound=lambda place: _whole(place, "all"),
+        is_done=lambda place: _whole(place, "all", is_done=True),
+    ),
+    "restore_since": Operation(
+        words=f"restore $given/home.increment.age {OPENED} --as again",
+        is_sound=_as("again"),
+        is_done=_as("again", is_done=True),
+    ),
+    "restore_all_since": Operation(
+        words=f"restore --all $given/monday {OPENED} --to $made/new",
+        is_sound=lambda place: _whole(place, "monday"),
+        is_done=lambda place: _whole(place, "monday", is_done=True),
     ),
     "import": Operation(
         words="import --from $given/home.car --as again", is_sound=_as("again"), is_done=_as("again", is_done=True)
@@ -490,12 +541,24 @@ def copied(place: Place) -> Iterator[Place]:
         yield Place(folder=Path(folder) / "place")
 
 
+@contextmanager
+def with_age(folder: Path) -> Iterator[None]:
+    """Let a stand-in for age be found in a folder within the block."""
+    install(folder)
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}{os.pathsep}{before}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
+
+
 def series(names: Sequence[str], *, kills: int, faults: int, seed: int) -> Iterator[Trials]:
     """Try operations one after the other, and yield what came of each."""
     for module in _LOADED:
         import_module(f"pattern_server.{module}")
     folder = _FOLDERS[0] if _FOLDERS else None
-    with tempfile.TemporaryDirectory(prefix="pattern-operations-", dir=folder) as root:
+    with tempfile.TemporaryDirectory(prefix="pattern-operations-", dir=folder) as root, with_age(Path(root)):
         first = prepare(Path(root) / "first" / "place")
         for name in names:
             with copied(first) as place:

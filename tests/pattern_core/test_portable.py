@@ -18,14 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from multiformats import CID, multihash, varint
 
-from pattern_core.car import ArchiveInvalid, CarReader, CarWriter, raw_cid, text_of
+from pattern_core.car import BLOCK_BYTES_MAX, ArchiveInvalid, CarReader, CarWriter, pieces, raw_cid, text_of
 from pattern_core.errors import InvalidInput
 from pattern_core.portable import Kind, Manifest, compare, manifest_of, read, verify, write
 from pattern_db import backup, portable, template
 from pattern_db.connection import Connection, fetch_all, open_connection
 from pattern_db.errors import BackupInvalid, DatabaseError, SchemaTooNew
 from pattern_db.migrate import migrations_of
-from tests.pattern_core.legacy.theirs import Theirs, document_of
 from tests.pattern_core.mutated import blocks_of, sections, tree_of
 
 NOW = "2026-02-03T04:05:06.007Z"
@@ -422,9 +421,20 @@ def test_what_an_independent_library_wrote_is_imported(tmp_path: Path) -> None:
         assert fetch_all(made, "SELECT key, value FROM coordination_state") == [("k", "[1]")]
 
 
-def test_the_cid_of_bytes_is_that_of_their_block(tmp_path: Path) -> None:
+def test_case_197_equal_data_has_one_cid_and_bytes_are_in_pieces_of_a_block(tmp_path: Path) -> None:
     with (tmp_path / "one.car").open("xb") as file:
-        assert CarWriter(file).raw(b"words") == raw_cid(hashlib.sha256(b"words").digest())
+        car = CarWriter(file)
+        assert car.raw(b"words") == raw_cid(hashlib.sha256(b"words").digest())
+        first, same, other = (car.node({"said": text}) for text in ("tea", "tea", "coffee"))
+    assert (first == same, first == other, CID.decode(first).codec.name) == (True, False, "dag-cbor")
+    for count, sizes in (
+        (0, []),
+        (2 * BLOCK_BYTES_MAX, [BLOCK_BYTES_MAX] * 2),
+        (BLOCK_BYTES_MAX + 7, [BLOCK_BYTES_MAX, 7]),
+    ):
+        data = random.Random(count).randbytes(count)
+        found = list(pieces(data))
+        assert ([len(piece) for piece in found], b"".join(found) == data) == (sizes, True)
 
 
 def test_differences_are_found_in_every_table(full: Path, tmp_path: Path) -> None:
@@ -475,23 +485,10 @@ def test_archives_of_two_schemas_are_compared_at_the_newest(tmp_path: Path) -> N
     assert back == {(f"of {OLDER}", "added"), (f"of {ALL.newest}", "removed")}
 
 
-def test_old_archives_are_compared_with_each_other_alone(full: Path, tmp_path: Path) -> None:
-    def old(name: str, text: str) -> Path:
-        theirs = Theirs()
-        blocks = [theirs.block("mem_1", "agent_1", "human", "Ruth", document_of(text))]
-        said = theirs.messages("agent_1", ["Hello", text])
-        agent = theirs.agent("agent_1", "ada", message_chunk_cids=said, memory_block_cids=blocks)
-        return theirs.write(tmp_path / name, theirs.manifest("Agent", theirs.node(agent)))
-
-    first, second = old("first.car", "a"), old("second.car", "b")
-    found = [(one.table, one.change, one.id, one.name, one.fields) for one in compare(first, second, tmp_path, now=NOW)]
-    assert found == [
-        ("memory_blocks", "changed", "mem_1", "human", ["document"]),
-        ("messages", "changed", "msg_agent_1_1", None, ["content_json"]),
-    ]
-    letta = tmp_path / "ada.af"
+def test_archives_of_other_systems_are_not_compared(full: Path, tmp_path: Path) -> None:
+    letta, ours = tmp_path / "ada.af", exported(full, tmp_path / "ours")[0]
     letta.write_text('{"name": "ada", "agent_type": "memgpt_agent"}')
     assert verify(letta)[0].version is None and verify(letta)[0].format == "letta"
-    assert {one.change for one in compare(first, letta, tmp_path, now=NOW)} == {"added", "removed"}
-    with pytest.raises(InvalidInput, match="one kind"):
-        list(compare(first, exported(full, tmp_path / "ours")[0], emptied(tmp_path), now=NOW))
+    for pair in ((letta, ours), (ours, letta)):
+        with pytest.raises(InvalidInput, match=r"ada\.af is of another system"):
+            list(compare(*pair, emptied(tmp_path), now=NOW))

@@ -25,8 +25,9 @@ from pattern_db.migrate import Estimate, Kind, Migrations, ledger, migrations_of
 from pattern_db.tables import agents, embedding_indexes, meta, prompts, timers
 from pattern_db.tables.timers import TimerRow
 from tests.pattern_db.conftest import make_index
+from tests.pattern_db.older import NOW, ROWS, create_older
 
-NOW, LATER = "2026-11-21T22:24:40.123Z", "2026-11-22T08:00:00.000Z"
+LATER = "2026-11-22T08:00:00.000Z"
 FIRST = """
 CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
 CREATE TABLE log (id INTEGER PRIMARY KEY, line TEXT) STRICT;
@@ -238,37 +239,12 @@ def test_a_database_without_a_ledger_is_none_of_ours() -> None:
 
 
 SHIPPED = migrations_of("constellation")
-ROWS = {  # by the version from which on they fit
-    1: "INSERT INTO agents (id, name, model_provider, model_name, system_prompt, config, enabled_tools, created_at,"
-    " updated_at) VALUES ('agt_ada', 'ada', 'p', 'm', '', '{}', '[]', ?1, ?1)",
-    5: "INSERT INTO messages (id, agent_id, position, role, content, created_at)"
-    " VALUES ('msg_1', 'agt_ada', '0000000000000000001', 'user', 'tea 猫', ?1)",
-    8: "INSERT INTO turn (id, agent_id, sender, status, seed, created_at)"
-    " VALUES ('turn_1', 'agt_ada', 'user:ann', 'queued', 1, ?1);"
-    "INSERT INTO event (turn, name, data, created_at) VALUES (1, 'turn.queued', '{}', ?1);"
-    "INSERT INTO effect (turn, step, call, call_id, tool, args, args_hash, class, idempotency_key, status)"
-    " VALUES (1, 1, 0, 'c', 'note', '{}', x'', 'local', 'k', 'planned')",
-    17: "INSERT INTO step (turn, no, attempt, status, provider, model, cursor, prefix_hash, request_hash, started_at,"
-    " prompt_tokens, prompt_stable, prompt_volatile, history_from, history_count, history_tokens)"
-    " VALUES (1, 1, 1, 'open', 'p', 'm', '', x'', x'', ?1, 7, zeroblob(16), zeroblob(16), '', 0, 0);"
-    "INSERT INTO prompt_log (agent_id, digest, parts) VALUES ('agt_ada', zeroblob(16), {parts})",
-    30: "INSERT INTO approval (id, kind, request, args_hash, status, expires_at, created_at)"
-    " VALUES ('apr_1', 'memory', '{}', x'', 'pending', ?1, ?1)",
-}
 
 
 @pytest.mark.parametrize("version", range(1, SHIPPED.newest + 1))
 def test_a_file_of_every_version_becomes_like_a_new_one(tmp_path: Path, version: int) -> None:
-    for migration in SHIPPED.all[:version]:
-        (tmp_path / migration.file).write_text(migration.sql)
     path = tmp_path / "pattern.db"
-    template.create(path, Migrations(tmp_path), now=NOW)
-    with closing(open_connection(path)) as connection:
-        for since, sql in ROWS.items():
-            if since <= version:
-                text = "x'7b7d'" if version >= 25 else "'{}'"
-                for statement in sql.replace("{parts}", text).split(";"):
-                    connection.execute(statement, (NOW,) if "?1" in statement else ())
+    create_older(path, version)
     SHIPPED.migrate(path, backup_to=tmp_path / "backup.db", now=NOW)
     schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
     with closing(open_connection(path)) as old, closing(template.in_memory(SHIPPED, now=NOW)) as new:

@@ -52,12 +52,17 @@ def main(words: list[str]) -> None:
 def use_stand_in_age(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     """Let this program be the age that is found; return a recipient, and the file with the key."""
     (programs := folder / "programs").mkdir()
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    (keys := folder / "key.txt").write_text("# a key\nAGE-SECRET-KEY-1\n")
+    return install(programs), keys
+
+
+def install(programs: Path) -> str:
+    """Let this program be the age in a folder; return the recipient that `AGE-SECRET-KEY-1` is the key of."""
     program = programs / "age"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n')
     program.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    (keys := folder / "key.txt").write_text("# a key\nAGE-SECRET-KEY-1\n")
-    return recipient_of("AGE-SECRET-KEY-1"), keys
+    return recipient_of("AGE-SECRET-KEY-1")
 
 
 if __name__ == "__main__":

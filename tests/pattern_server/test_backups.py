@@ -23,6 +23,7 @@ from pattern_server.backups import (
     KeptCopy,
     Rounds,
     complaints,
+    encrypt,
     folder_of,
     kept,
     kept_copies,
@@ -280,19 +281,20 @@ def test_a_file_in_use_is_not_a_copy(tmp_path: Path) -> None:
 
 
 def test_the_newest_copy_of_each_is_used(tmp_path: Path) -> None:
-    manifest = (
-        '{"id": "con_1", "file": "%s.db", "name": "a", "created_at": "", "schema_version": 1, "size": 1, "sha256": "",'
-        ' "rows": {}, "source": null}'
-    )
-    (tmp_path / "con_1").mkdir()
-    for name in ("2026", "2025"):
-        (tmp_path / "con_1" / f"{name}.db").touch()
-        (tmp_path / "con_1" / f"{name}.json").write_text(manifest % name)
-    for name in ("global.db", "a.con_1.db", "b.b.con_2.db", "con_2.before-migration.2026.db"):
+    listed = {
+        "global": ("global.db.age", "global.db"),
+        "con_1": ("con_1/2025.db", "con_1/2026.db.age", "con_1/2026.db", "a.con_1.db"),
+        "con_2": ("b.b.con_2.increment.age",),
+        "con_3": ("con_3/2025.db", "con_3/2026.db.age"),
+    }
+    others = ("con_2.before-migration.2026.db", ".making/2027.db", "con_1/2027.json", "con_3/2028.txt")
+    for name in (*others, *(name for names in listed.values() for name in names)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
+    newest = {"global": "global.db", "con_1": "con_1/2026.db", "con_2": listed["con_2"][0], "con_3": listed["con_3"][1]}
     found = newest_copies(tmp_path)
-    assert (found["global"], found["con_1"]) == (tmp_path / "global.db", tmp_path / "con_1" / "2026.db")
-    assert found["con_2"] == tmp_path / "b.b.con_2.db"
+    assert {each: str(found[each].relative_to(tmp_path)) for each in listed} == newest
+    assert found.keys() - listed.keys() == {"2026"}
 
 
 async def test_idle_files_with_much_free_space_are_vacuumed_if_that_is_set(
@@ -363,3 +365,10 @@ async def test_a_failing_age_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
     use_stand_in_age(tmp_path, monkeypatch)
     with pytest.raises(Conflict, match="an option that this stand-in"):
         await run_age("-x", "a", "-o", "b", "c")
+    (source := tmp_path / "home.db").write_bytes(b"words")
+    with pytest.raises(Conflict, match="could not be started"), monkeypatch.context() as without:
+        without.setenv("PATH", "")
+        await encrypt(source, tmp_path / "home.db.age", "age1x")
+    assert not (tmp_path / "home.db.age").exists()
+    await encrypt(source, source, "age1x")  # in its own place
+    assert source.read_bytes().startswith(age_program.START)

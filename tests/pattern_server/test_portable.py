@@ -315,8 +315,9 @@ async def test_a_fork_comes_back(tmp_path: Path) -> None:
             await merge_constellations(place.parts.state.constellations, principal, "home", "home")
 
 
-async def test_an_agent_file_of_letta_is_imported(tmp_path: Path) -> None:
-    async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([says("Walnuts.")])}) as place:
+async def test_case_200_an_agent_file_of_letta_is_imported_and_its_messages_are_read(tmp_path: Path) -> None:
+    provider = ScriptedProvider([says("Walnuts.")])
+    async with serving(config_for(tmp_path), {"scripted": provider}) as place:
         await place.constellation()
         message = {"role": "user", "content": "I like walnuts.", "created_at": "2025-10-10T07:14:29+00:00"}
         block = {"label": "human", "value": "Ruth", "limit": 500}
@@ -326,13 +327,19 @@ async def test_an_agent_file_of_letta_is_imported(tmp_path: Path) -> None:
             "core_memory": [block],
             "messages": [message],
             "tags": ["x"],
+            "llm_config": {"handle": "scripted/m"},
+            "tools": [{"name": "archival_memory_search"}, {"name": "run_code"}, {"name": "odd"}],
+            "tool_rules": None,
+            "group_ids": None,
         }
         file = tmp_path / "ada.af"
         file.write_text(json.dumps({**theirs, "tags": ["x"]}), encoding="utf-8")
         checked = await place.admin.post("/constellations/import/check", json={"file": str(file)})
         assert [checked.json()[name] for name in ("format", "version", "schema_version")] == ["letta", None, None]
         assert checked.json()["rows"]["messages"] == 1
-        assert "tags" in str(checked.json()["report"]["audit_log"]["decisions"])
+        decided = str(checked.json()["report"]["audit_log"]["decisions"])
+        for words in ("tags", "archival_memory_search (recall)", "tools were left out: odd, run_code"):
+            assert words in decided
         assert (await joined(place, file))["code"] == "conflict"
         done = await joined(place, file, policy="rename")
         told = [done["report"][name] for name in ("source_format", "source_version", "source_file")]
@@ -344,6 +351,10 @@ async def test_an_agent_file_of_letta_is_imported(tmp_path: Path) -> None:
         assert (await joined(place, file, policy="rename"))["is_replay"]
         made = await exported(place, kind="agent", name="ada-2", format="letta")
         assert (Path(made["path"]).suffix, made["manifest"]["rows"]["messages"]) == (".af", 1)
+        answer = await place.say("What do I like?", where="home/agents/ada-2")
+        assert answer.json()["messages"][-1]["content"] == "Walnuts."
+        [asked] = provider.requests
+        assert (asked.model, "I like walnuts." in str(asked.messages)) == ("m", True)
         downloaded = await place.admin.get(f"/constellations/home/exports/{Path(made['path']).name}")
         assert downloaded.headers["content-type"] == "application/json"
         assert downloaded.json()["agents"][0]["messages"][1]["content"][0]["text"] == "I like walnuts."

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import trio
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-from pattern_core.errors import InvalidInput, PermissionDenied
+from pattern_core.errors import PermissionDenied
 from pattern_db.backup import Report
 from pattern_server.backups import REGISTRY, KeptCopy, kept, kept_copies, verified
 from pattern_server.constellations import Copy
-from pattern_server.http.bodies import Paged, Paging, RequestModel, answer_of, fields_with, page_of, streamed
+from pattern_server.http.bodies import Paged, Paging, RequestModel, answer_of, fields_with, file_here, page_of, streamed
 from pattern_server.http.routes.constellations import CONSTELLATION, answer_made
 from pattern_server.http.routing import MayAdminister, MayRead, MayWrite, Router, Server, ServerState
 
@@ -86,7 +85,7 @@ async def download_registry(file: str, server: Server, _caller: MayAdminister) -
 @router.post("/constellations/restore", status_code=201, response_model=CONSTELLATION)
 async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, response: Response) -> object:
     """Restore a constellation from a backup file on the server's machine; only for administrators."""
-    path = _path(body.file)
+    path = file_here(body.file)
     return answer_made(
         server, await server.constellations.restore(caller, path, body.name, migrate=body.migrate), response
     )
@@ -95,7 +94,7 @@ async def restore(body: RestoreRequest, server: Server, caller: MayAdminister, r
 @router.post("/constellations/restore/check", response_model=CHECKED)
 async def check_backup(body: BackupRequest, _server: Server, _caller: MayAdminister) -> object:
     """Check a backup: read the whole file, restore nothing; only for administrators."""
-    return await trio.to_thread.run_sync(verified, _path(body.file))
+    return await trio.to_thread.run_sync(verified, file_here(body.file))
 
 
 @router.post("/constellations/{c}/restore", response_model=CHECKED)
@@ -111,17 +110,10 @@ async def put_back(c: str, body: BackupRequest, server: Server, caller: MayWrite
         return await server.backups.restore(found, server.backups.path_of(found.id, body.file))
     if not caller.reaches_all:
         raise PermissionDenied("only an administrator may name a path; send the name of a copy that is listed")
-    return await server.backups.restore(found, _path(body.file))
+    return await server.backups.restore(found, file_here(body.file))
 
 
 def _page(server: ServerState, there: list[KeptCopy], paging: Paging) -> object:
     page = paging.of_all(there, lambda one: (one.id, one.created_at))
     folder = server.backups.folder.absolute()
     return {**page, "items": [fields_with(one, path=str(folder / one.id / one.file)) for one in page["items"]]}
-
-
-def _path(file: str) -> Path:
-    path = Path(file)
-    if not path.is_absolute() or "\0" in file:
-        raise InvalidInput("`file` is not an absolute path; send one of the server's machine")
-    return path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import trio
@@ -11,13 +10,13 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 from pydantic import BeforeValidator, Field
 
-from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.errors import InvalidInput
 from pattern_core.legacy.review import Action, Resolution
 from pattern_core.portable import VERSION, ArchiveImport, Format, Kind, Manifest, list_imports, verify
 from pattern_db.merging import Policy
 from pattern_server import portable
 from pattern_server.constellations import Copy
-from pattern_server.http.bodies import PagedTexts, RequestModel, answer_of, fields_with, page_of, streamed
+from pattern_server.http.bodies import PagedTexts, RequestModel, answer_of, fields_with, file_here, page_of, streamed
 from pattern_server.http.routes.constellations import CONSTELLATION, answer_made
 from pattern_server.http.routing import MayAdminister, MayWrite, Router, Server, ToRead
 
@@ -73,7 +72,7 @@ class ImportRequest(RequestModel):
         if self.constellation is not None and self.name is not None:
             raise InvalidInput("`name` is that of a new constellation; send it or `constellation`, not both")
         return portable.ImportSpec(
-            file=_path(self.file),
+            file=file_here(self.file),
             name=self.name,
             into=self.constellation,
             policy=self.policy,
@@ -160,12 +159,3 @@ async def imports(home: ToRead, paging: PagedTexts) -> object:
     """List the archives that were imported, newest first, with what was decided."""
     found = await home.constellation.database.read(list_imports, paging.one_more, before=paging.after)
     return paging.cut(found, lambda row: row.id)
-
-
-def _path(file: str) -> Path:
-    path = Path(file)
-    if not path.is_absolute() or "\0" in file:
-        raise InvalidInput("`file` is not an absolute path; send one of the server's machine")
-    if not path.is_file():
-        raise NotFound(f"there is no file {file} on the server's machine")
-    return path

@@ -125,6 +125,7 @@ def test_names_are_unique_for_one_owner_only(global_db: Connection) -> None:
         assert constellations.find(global_db, "cst_eve") == eves
         constellations.delete(global_db, other)
     assert constellations.list_all(global_db) == [eves, home]
+    assert constellations.places(global_db) == [(row.id, row.name, row.db_path) for row in (eves, home)]
     assert constellations.list_all(global_db, owner_id="usr_eve") == [eves]
 
 

@@ -11,6 +11,7 @@ import termios
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pyte
@@ -31,13 +32,17 @@ class Terminal:
         self._fd = fd
         self._screen = pyte.HistoryScreen(columns, rows, history=10_000)
         self._stream = pyte.ByteStream(self._screen)
+        self._gone: list[str] = []  # lines that scrolled off
 
     @property
     def text(self) -> str:
         """All lines, those that scrolled off first, without the spaces at their ends."""
-        width = range(self._screen.columns)
-        gone = ["".join(line[column].data for column in width) for line in self._screen.history.top]
-        return "\n".join(line.rstrip() for line in (*gone, *self._screen.display)).rstrip()
+        width, top = range(self._screen.columns), self._screen.history.top
+        if len(top) < len(self._gone):
+            self._gone.clear()
+        new = islice(top, len(self._gone), None)
+        self._gone += ["".join(line[column].data for column in width).rstrip() for line in new]
+        return "\n".join((*self._gone, *(line.rstrip() for line in self._screen.display))).rstrip()
 
     @property
     def colours(self) -> set[str]:

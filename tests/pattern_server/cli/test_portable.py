@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from pattern_db.connection import open_connection
 from pattern_db.program_files import read, write
+from tests.faults.operations import stored
 from tests.pattern_core.conversation.test_exports import chatgpt, claude, node
 from tests.pattern_core.legacy.theirs import Theirs, old_agent, old_export, old_memory
 from tests.pattern_core.test_chat_files import repaired, tables
@@ -254,3 +255,16 @@ def test_a_project_that_one_side_keeps_out_of_prompts_is_kept_out_by_both(patter
         "disabledProjects": [str(places["till"])],
         "disabledProjectIds": ["prj_1"],
     }
+
+
+def test_case_202_a_clash_of_names_writes_nothing(home: Pattern, data_dir: Path, tmp_path: Path) -> None:
+    file = str(tmp_path / "ada.car")
+    assert home("agent", "create", "ben", "-c", "home", "--provider", "embedded").code == 0
+    assert home("export", "agent", "--name", "ada", "-c", "home", "-o", file).code == 0
+    [database] = data_dir.glob("constellations/*/pattern.db")
+    before = stored(database)
+    refused = home("import", "--from", file, "-c", "home")
+    assert (refused.code, "agent 'ada'" in refused.err) == (1, True)
+    assert stored(database) == before
+    assert home("import", "--from", file, "-c", "home", "--rename").code == 0
+    assert stored(database) != before
