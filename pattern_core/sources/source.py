@@ -25,6 +25,7 @@ NATIVE_CHARS_MAX = 500
 NAME_CHARS_MAX = 200
 DIGEST_BYTES = 16
 IS_UNCLEAR = "is_unclear"  # in an error's details: perhaps it was done
+UNREADABLE = (LookupError, TypeError, AttributeError, ValueError)  # one object that no one can read stops no other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +234,7 @@ def _readable(**details: object) -> Iterator[None]:
     """Raise an error with these details for what a service sent otherwise than agreed."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError, RecursionError) as error:
+    except (*UNREADABLE, ArithmeticError, OSError, RecursionError) as error:
         said = f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]
         raise InvalidInput(said, **details) from error
 

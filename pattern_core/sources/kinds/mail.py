@@ -33,6 +33,7 @@ from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.rss import words
 from pattern_core.sources.source import (
     IS_UNCLEAR,
+    UNREADABLE,
     Arrivals,
     Outgoing,
     SourceAccount,
@@ -61,7 +62,7 @@ _ASKED = re.compile(r"<say_\d+\.(\w{1,60})\.ask@")
 _QUOTES = re.compile(r"(?m)(?:^[^\n>]+\n)?^[^\n>]+:[ \t]*\n+(?=>)|^>.*\n?|^-- \n[\s\S]*|^-+ ?Original Message[\s\S]*")
 _DATE = re.compile(rb'INTERNALDATE "([^"]+)"')
 _SIZE = re.compile(rb"RFC822\.SIZE (\d{1,12})")
-_MALFORMED = (LookupError, TypeError, AttributeError, ValueError, MessageError, RecursionError, AssertionError)
+_MALFORMED = (*UNREADABLE, MessageError, RecursionError, AssertionError)
 _BULK = ("bulk", "list", "junk", "auto_reply")
 _Found = TypeVar("_Found")
 
