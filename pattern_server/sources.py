@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
-from pattern_core.errors import Conflict, NotFound, PatternError
+from pattern_core.errors import Conflict, NotFound, PatternError, instead_of
 from pattern_core.ids import Clock, Randomness
 from pattern_core.timers import sleep_until
 from pattern_db.columns import iso
@@ -53,6 +53,8 @@ class _Asked:
 class SourceAccounts:
     """Asks the accounts of all constellations. Any task may call the other methods while `run` runs, or before."""
 
+    use: Use  # yields a constellation, awake; set before `run`
+
     def __init__(self, registry: GlobalDatabase, clock: Clock, randomness: Randomness) -> None:
         self._registry = registry
         self._clock = clock
@@ -61,7 +63,6 @@ class SourceAccounts:
         self._tasks: dict[str, trio.CancelScope] = {}
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
         self._nursery: trio.Nursery | None = None
-        self.use: Use | None = None  # yields a constellation, awake
         self.polls: Counter[str] = Counter()  # by outcome: events, nothing, failure
         self.failing: set[str] = set()
         self.last_event_ms: int | None = None
@@ -125,11 +126,9 @@ class SourceAccounts:
             while True:
                 try:
                     wait_s = await self._ask(asked)
-                except Conflict:  # paused since
+                except Conflict:  # paused or deleted since
                     break
                 except (PatternError, DatabaseError) as error:
-                    if isinstance(error, NotFound) and await self._is_gone(row):
-                        break
                     asked.failures += 1
                     wanted_s = error.details.get("retry_after_s") if isinstance(error, PatternError) else None
                     wait_s = min(WAIT_S_MAX, FIRST_WAIT_S * 2 ** min(asked.failures - 1, 20))
@@ -145,25 +144,18 @@ class SourceAccounts:
         if self._tasks.get(row.id) is scope:
             del self._tasks[row.id]
 
-    async def _is_gone(self, row: SourceAccountRow) -> bool:
-        """Return whether an account was deleted or paused, and not only its host not found."""
-        try:
-            await self.owner_of(row.id)
-        except (NotFound, DatabaseError) as error:
-            return isinstance(error, NotFound)
-        return False
-
     async def _ask(self, asked: _Asked) -> float:
         """Ask an account once, or listen while its connection lasts, and store what is new; return how long to wait
         until the next time, in seconds.
 
         Raises:
-            NotFound: it was deleted, or the service was not found.
-            Conflict: it is paused.
+            Conflict: it was deleted, perhaps with its constellation, or is paused.
             PatternError: it could not be asked, or what came not be stored.
         """
+        with instead_of(NotFound, Conflict("the source is not asked any more")):
+            await self.owner_of(asked.row.id)
         if asked.account is None:
-            async with self._starting, self._awake(asked.row) as constellation:
+            async with self._starting, self.use(asked.row.constellation_id) as constellation:
                 asked.account = await constellation.sources.account(asked.row.id)
         kind, account = asked.account
         return await account.listen(kind, partial(self._received, asked))
@@ -175,7 +167,7 @@ class SourceAccounts:
         self.polls["events" if arrived.events else "nothing"] += 1
         natives = {event.native for event in arrived.events}
         if natives - asked.seen or arrived.cursor != cursor or row.id in self.failing:
-            async with self._awake(row) as constellation:
+            async with self.use(row.constellation_id) as constellation:
                 if await constellation.sources.receive(row.id, arrived):
                     self.last_event_ms = self._clock.now_ms()
                 asked.account = await constellation.sources.account(row.id)
@@ -183,18 +175,11 @@ class SourceAccounts:
             asked.seen = natives
         asked.failures = 0
 
-    @asynccontextmanager
-    async def _awake(self, row: SourceAccountRow) -> AsyncIterator[Constellation]:
-        assert self.use is not None
-        await self.owner_of(row.id)  # else it was deleted, perhaps with its constellation
-        async with self.use(row.constellation_id) as constellation:
-            yield constellation
-
     async def _failed(self, row: SourceAccountRow, error: PatternError | DatabaseError) -> None:
         self.polls["failure"] += 1
         if row.id not in self.failing:
             self.failing.add(row.id)
             _log.warning("a source cannot be asked", {"source": row.id, "reason": error.message})
             with suppress(PatternError, DatabaseError):
-                async with self._awake(row) as constellation:
+                async with self.use(row.constellation_id) as constellation:
                     await constellation.sources.failed(row.id, error.message)

@@ -46,7 +46,6 @@ from pattern_db.columns import Json, iso, unix_ms
 
 BLUESKY = "https://bsky.social"
 ROOM = "public"  # who is let in is decided for all threads together: `pattern channel set NAME public allowed`
-EVERY_S_MIN = 5.0
 PAGES_MAX = 20  # of 100 notifications; of more than that, the oldest are left out
 AT_ONCE = 25  # notifications of one poll: the thread of each is asked for
 WINDOW_MS = 3_600_000  # how much later than others a notification may appear: its time is partly its author's word
@@ -91,6 +90,7 @@ class BlueskyChannel(SourceKind):
         **FILTERS,
     }
     secret_fields: ClassVar = ("password",)
+    every_s_min: ClassVar = 5.0
     chars_max: ClassVar = 10 * POST_CHARS_MAX
     is_idempotent: ClassVar = True
 
@@ -102,8 +102,6 @@ class BlueskyChannel(SourceKind):
         filters: dict[str, Json] = {name: [] for name in FILTERS} | {"mentions_only": False}
         defaults = {"handle": None, "password": None, "base_url": BLUESKY, "every_s": 20.0}
         found = take_fields(self, config, {**defaults, **filters})
-        if found["every_s"] < EVERY_S_MIN:
-            raise InvalidInput(f"`every_s` is at least {EVERY_S_MIN:.0f}")
         for name in FILTERS:
             if isinstance(found[name], list) and not all(isinstance(one, str) and one for one in found[name]):
                 raise InvalidInput(f"`{name}` is a list of texts: {FILTERS[name]}")

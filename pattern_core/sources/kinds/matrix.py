@@ -24,6 +24,7 @@ from pattern_core.sources.source import (
     SourceAccount,
     SourceEvent,
     SourceKind,
+    decision,
     take_fields,
 )
 from pattern_core.untrusted import plain
@@ -38,7 +39,6 @@ ROOMS_MAX = 1_000  # of which something is remembered; any other counts as one o
 TYPING_MS = 6_000
 APPROVAL = "org.pattern.approval"  # in the content of a question: the id of its approval
 ANSWERS = {"✅": True, "❌": False}
-WORDS = {"yes": True, "no": False}
 ENCRYPTED = "This room is encrypted, so I cannot read what is written here. Please write to me in one that is not."
 _ID = re.compile(r"[!$@][^\s\0-\x1f\x7f-\x9f\ud800-\udfff]{1,254}")  # of a room, an event or a person
 _TOKEN = re.compile(r"[!-~]{1,800}")
@@ -223,7 +223,7 @@ class _Reading:
             text = f"(edited) {_words(content)}"
         elif event["type"] == "m.room.message":
             text = _words(content)
-            choice = WORDS.get(text.strip(" .!").casefold())
+            choice = decision(text)
             answered = (relation.get("m.in_reply_to") or {}).get("event_id")
             if answered and not relation.get("is_falling_back"):
                 asked = await self._find(room, answered)
