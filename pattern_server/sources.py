@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakValueDictionary
 
 import trio
 
@@ -24,6 +25,7 @@ from pattern_db.errors import DatabaseError, RowNotFound
 from pattern_db.tables import source_accounts
 from pattern_db.tables.source_accounts import SourceAccountRow
 from pattern_server.global_database import GlobalDatabase
+from pattern_server.rates import EVENTS_PER_S, rate
 from pattern_server.supervisor import WAKES_AT_ONCE
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ class SourceAccounts:
         self._randomness = randomness
         self._known: dict[str, Mapping[str, bool]] = {}  # by constellation: its accounts, as it reported them
         self._tasks: dict[str, trio.CancelScope] = {}
+        self._called: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
+        self._rate = rate(EVENTS_PER_S, "events")
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
         self._nursery: trio.Nursery | None = None
         self.polls: Counter[str] = Counter()  # by outcome: events, nothing, failure
@@ -101,6 +105,17 @@ class SourceAccounts:
             return (await self._registry.read(source_accounts.get, account_id)).constellation_id
         except RowNotFound:
             raise NotFound(f"there is no source {account_id!r} on this server") from None
+
+    async def called(self, account_id: str, headers: Mapping[str, str], body: bytes) -> bool:
+        """Store the event that a service posts; return False if it was known. One after the other of an account.
+
+        Raises:
+            NotFound: there is no such account that is called, or it is paused.
+            PatternError: as `Sources.called`.
+        """
+        one_by_one = self._called.setdefault(account_id, trio.Lock())
+        async with one_by_one, self.use(await self.owner_of(account_id)) as constellation:
+            return await constellation.sources.called(account_id, headers, body)
 
     async def run(self) -> None:
         """Ask all accounts until cancelled."""
@@ -174,6 +189,8 @@ class SourceAccounts:
             self.failing.discard(row.id)
             asked.seen = natives
         asked.failures = 0
+        # A source with more events than that is read later, and costs others nothing.
+        await trio.sleep(self._rate.spend(row.id, len(arrived.events)))
 
     async def _failed(self, row: SourceAccountRow, error: PatternError | DatabaseError) -> None:
         self.polls["failure"] += 1
