@@ -27,6 +27,11 @@ class Rate:
         self._most, self._every_s, self._what = most, every_s, what
         self._full_at: OrderedDict[str, float] = OrderedDict()  # when all uses are allowed again, by trio's clock
 
+    @classmethod
+    def per_second(cls, count: float, what: str) -> Rate:
+        """Return what allows so many uses a second, and those of `BURST_S` at once."""
+        return cls(max(1.0, count * BURST_S), 1 / count, what)
+
     def use(self, name: str) -> None:
         """Use one.
 
@@ -59,11 +64,11 @@ class RequestRates:
     """
 
     def __init__(self, config: HttpConfig) -> None:
-        self._of_address = rate(config.rate_per_address, "requests without a token from this address")
-        self._of_token = rate(config.rate_per_token, "requests with this token")
-        self._of_user = rate(config.rate_per_user, "requests of this user")
-        self._of_constellation = rate(config.rate_per_constellation, "requests to this constellation")
-        self._of_source = rate(EVENTS_PER_S, "events of this source")
+        self._of_address = Rate.per_second(config.rate_per_address, "requests without a token from this address")
+        self._of_token = Rate.per_second(config.rate_per_token, "requests with this token")
+        self._of_user = Rate.per_second(config.rate_per_user, "requests of this user")
+        self._of_constellation = Rate.per_second(config.rate_per_constellation, "requests to this constellation")
+        self._of_source = Rate.per_second(EVENTS_PER_S, "events of this source")
 
     def use_address(self, address: str) -> None:
         """Count a request without a valid token. Raises Overloaded: there are too many."""
@@ -79,11 +84,6 @@ class RequestRates:
         self._of_user.use(caller.user_id)
         if constellation is not None:
             self._of_constellation.use(constellation)
-
-
-def rate(per_second: float, what: str) -> Rate:
-    """Return what allows so many uses a second, and those of `BURST_S` at once."""
-    return Rate(max(1.0, per_second * BURST_S), 1 / per_second, what)
 
 
 def network_of(address: str) -> str:

@@ -25,7 +25,7 @@ from pattern_db.errors import DatabaseError, RowNotFound
 from pattern_db.tables import source_accounts
 from pattern_db.tables.source_accounts import SourceAccountRow
 from pattern_server.global_database import GlobalDatabase
-from pattern_server.rates import EVENTS_PER_S, rate
+from pattern_server.rates import EVENTS_PER_S, Rate
 from pattern_server.supervisor import WAKES_AT_ONCE
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class SourceAccounts:
         self._known: dict[str, Mapping[str, bool]] = {}  # by constellation: its accounts, as it reported them
         self._tasks: dict[str, trio.CancelScope] = {}
         self._called: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
-        self._rate = rate(EVENTS_PER_S, "events")
+        self._rate = Rate.per_second(EVENTS_PER_S, "events")
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
         self._nursery: trio.Nursery | None = None
         self.polls: Counter[str] = Counter()  # by outcome: events, nothing, failure

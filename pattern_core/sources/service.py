@@ -27,7 +27,7 @@ _WORDS = ("errcode", "error", "message", "description")  # where services say wh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class ServiceApi:
     """A service as errors name it. `advice` is what to do if it does not accept the account's secret; `means` are
     statuses, and names of errors, that mean another status.
     """

@@ -124,9 +124,7 @@ def delivered(connection: Connection, row: OutboxRow, now: str) -> None:
 
 
 def failed(connection: Connection, row: OutboxRow, attempts: int, error: str, next_at: str | None) -> None:
-    """Note that a row was not delivered, after so many failed attempts; it is tried again at `next_at`, or None: only if a
-    person wants it.
-    """
+    """Note that so many attempts failed; the next one is at `next_at`, or None: only if a person wants it."""
     connection.execute(
         "UPDATE outbox SET attempts = ?4, last_error = ?1, status = iif(?2 IS NULL, 'dead', 'pending'),"
         " next_at = coalesce(?2, next_at) WHERE id = ?3 AND status <> 'delivered'",

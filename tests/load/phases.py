@@ -15,7 +15,7 @@ from tests.bench.report import Figure, quantile
 from tests.bench.server import cpu_s, rss_kib
 from tests.bench.world import words
 from tests.load import sources
-from tests.load.world import SLOWER, Client, Found, Scale, prepared, say, slow_model
+from tests.load.world import SLOWER, Client, Found, Scale, others, prepared, say, slow_model
 from tests.scenarios.server import API, TOKEN, Server
 
 AGENTS = 20  # of the constellation that has a queue
@@ -181,23 +181,23 @@ async def turns(folder: Path, scale: Scale, found: Found) -> None:
 
 async def queue(folder: Path, scale: Scale, found: Found) -> None:
     """Compare turns of others before and while one constellation has many turns waiting."""
-    others = [f"c{number}" for number in range(5)]
+    names = [f"c{number}" for number in range(5)]
     async with slow_model() as (more, gates):
         agent = {"model_provider": "slow", "model_name": "m"}
-        async with prepared(folder, ["busy", *others], agent, more=more) as (_server, client):
+        async with prepared(folder, ["busy", *names], agent, more=more) as (_server, client):
             agents = [f"a{number}" for number in range(AGENTS)]
             for name in agents:
                 found.expect(await client.post("/constellations/busy/agents", json={"name": name, **agent}), 201)
             each = max(5, scale.messages // 10)
-            await others(client, others, 3, found)  # what is loaded at first use
-            calm = await others(client, others, each, found)
+            await others(client, names, 3, found)  # what is loaded at first use
+            calm = await others(client, names, each, found)
             gates.append(trio.Event())  # else most of the queue is done before it is complete
             for number in range(scale.queued):
                 where = f"/constellations/busy/agents/{agents[number % AGENTS]}/messages"
                 body = {"content": words(100, number)}
                 found.expect(await client.post(where, json=body, headers={"Prefer": "respond-async"}), 202)
             gates[0].set()
-            queued = await others(client, others, each, found)
+            queued = await others(client, names, each, found)
             turns = await client.get("/constellations/busy/turns", params={"status": "queued", "limit": 1})
             note = "some left at the end" if found.expect(turns, 200)["items"] else "none left at the end"
     found.figures += [

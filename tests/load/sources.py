@@ -81,10 +81,10 @@ async def idle(folder: Path, scale: Scale, found: Found) -> None:
         made: list[tuple[str, dict[str, object]]] = []
         ports: list[int] = []
         for _ in range(scale.accounts // len(_kinds()) + 1):
-            for kind, (server, config) in _kinds().items():
-                await stack.enter_async_context(server)
-                ports += getattr(server, "ports", (server.port,))
-                made.append((kind, config(server)))
+            for kind, (service, config_of) in _kinds().items():
+                await stack.enter_async_context(service)
+                ports += getattr(service, "ports", (service.port,))
+                made.append((kind, config_of(service)))
         homes = [f"c{number}" for number in range(len(made) // len(_kinds()))]
         more = {**reach(ports, [config for _, config in made]), "PATTERN_SUPERVISOR__IDLE_PARK_S": "5"}
         async with prepared(folder, homes, {}, more=more) as (server, client):
@@ -134,7 +134,7 @@ async def storm(folder: Path, scale: Scale, found: Found) -> None:
         config = {"token": "telegram", "base_url": phone.url}
         more = reach([phone.port], [config])
         async with prepared(folder, ["busy", *names], {}, more=more) as (server, client):
-            each = max(2, scale.messages // 8)
+            each = max(4, scale.messages // 8)
             hook = await _add(client, "busy", "webhook", {"secret": "hook", "signature": "token"}, found)
             await _add(client, "busy", "telegram", config, found)
             where = "/constellations/busy/sources/telegram/people"
@@ -162,9 +162,8 @@ async def _rests(client: Client, found: Found) -> None:
     """Wait until what came before is done."""
     with trio.move_on_after(120):
         for status in ("queued", "running"):
-            while (await client.get("/constellations/busy/turns", params={"status": status, "limit": 1})).json()[
-                "items"
-            ]:
+            which = {"status": status, "limit": "1"}
+            while (await client.get("/constellations/busy/turns", params=which)).json()["items"]:
                 await trio.sleep(0.2)
         return
     found.failures.append("the busy constellation has turns after two minutes")
@@ -190,9 +189,8 @@ async def _posted(
             partial(trio.run_process, command, stdout=-1, check=False, cwd=ROOT)
         )
         assert process.stdout is not None
-        await process.stdout.receive_some()
+        said = await process.stdout.receive_some()
         task_status.started()
-        said = b""
         try:
             async for piece in process.stdout:
                 said += piece
@@ -250,7 +248,7 @@ async def post(url: str, rate: float) -> None:
             nursery.start_soon(sender, first)
         while True:
             print(json.dumps(counts), flush=True)
-            await trio.sleep(0.5)
+            await trio.sleep(0.1)
 
 
 if __name__ == "__main__":

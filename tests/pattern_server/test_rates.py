@@ -47,6 +47,7 @@ async def test_uses_come_back_one_by_one(autojump_clock: object) -> None:
 
 
 async def test_what_cannot_be_refused_is_paid_back(autojump_clock: object) -> None:
+    assert Rate.per_second(0.01, "events").spend("ann", 2) == 100
     events = Rate(3, 10.0, "events")
     assert [events.spend("ann", 2), events.spend("ann", 2), events.spend("bob", 5)] == [0, 10, 20]
     with pytest.raises(Overloaded):

@@ -29,7 +29,7 @@ from pattern_core.sources.kinds.bluesky_posts import (
     mentions,
     passes,
 )
-from pattern_core.sources.service import STATUS, Service
+from pattern_core.sources.service import STATUS, ServiceApi
 from pattern_core.sources.source import (
     UNREADABLE,
     Arrivals,
@@ -57,7 +57,7 @@ SESSIONS_MAX = 200
 TAGS = ("llm_bot", "pattern_post")  # say that a program wrote a post; the first one is how others are known
 REASONS = ("mention", "reply", "quote")
 POST, LIKE = "app.bsky.feed.post", "app.bsky.feed.like"
-_API = Service(
+_API = ServiceApi(
     name="the service",
     advice="make a new app password, and set it as the secret",
     means={"ExpiredToken": 401, "InvalidToken": 401, "NotFound": 404},
@@ -274,7 +274,7 @@ class BlueskyChannel(SourceKind):
         """Call a method and return its answer; with a `body` it is a procedure. A token that has ended is replaced.
 
         Raises:
-            PatternError: as `Service.call`.
+            PatternError: as `ServiceApi.call`.
         """
         session = await self._session(account)
         path = f"{method}?{urlencode(query, doseq=True)}" if query else method
@@ -362,7 +362,7 @@ async def _ask(
     """Return the answer of a method.
 
     Raises:
-        PatternError: as `Service.call`.
+        PatternError: as `ServiceApi.call`.
     """
     secrets = [one for one in (token, await account.secret("password")) if one]
     url = f"{account.config['base_url'].rstrip('/')}/xrpc/{path}"

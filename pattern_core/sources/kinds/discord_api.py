@@ -13,7 +13,7 @@ from typing import Any
 
 import trio
 
-from pattern_core.sources.service import Service
+from pattern_core.sources.service import ServiceApi
 from pattern_core.sources.source import UNREADABLE, SourceAccount
 
 RATE_WAIT_S_MAX = 10.0  # for the limit of a channel to allow the next request
@@ -26,7 +26,7 @@ COMMAND = {
     "contexts": [0, 1],  # in servers and direct messages of the bot
     "options": [{"type": 3, "name": "question", "description": "What to ask", "required": True}],
 }
-_API = Service(name="Discord", advice=NO_TOKEN)
+_API = ServiceApi(name="Discord", advice=NO_TOKEN)
 _AGENT = "DiscordBot (Pattern, 1)"  # others are refused
 
 
@@ -34,7 +34,7 @@ async def call(account: SourceAccount, path: str, given: Mapping[str, Any] | Non
     """Call the API, with POST if something is given, and return its answer.
 
     Raises:
-        PatternError: as `Service.call`.
+        PatternError: as `ServiceApi.call`.
     """
     token = checked_word(await account.secret("token"))
     headers = {"Authorization": f"Bot {token}", "User-Agent": _AGENT}

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied
-from pattern_core.sources.service import Service
+from pattern_core.sources.service import ServiceApi
 from pattern_core.sources.source import (
     UNREADABLE,
     Arrivals,
@@ -50,7 +50,7 @@ _TIMELINE = {"limit": SYNC_EVENTS, "types": _TYPES, **_MEMBERS}
 _STATE = {"types": ["m.room.member", "m.room.name"], **_MEMBERS}
 _ROOM = {"timeline": _TIMELINE, "state": _STATE, "ephemeral": _NONE, "account_data": _NONE}
 _FILTER = {"room": _ROOM, "presence": _NONE, "account_data": {"types": ["m.direct"]}}
-_API = Service(name="the homeserver", advice="make a new one, and set it as the secret")
+_API = ServiceApi(name="the homeserver", advice="make a new one, and set it as the secret")
 _Content = Mapping[str, Any]
 
 
@@ -331,7 +331,7 @@ async def _call(
     """Return what the client API answers.
 
     Raises:
-        PatternError: as `Service.call`.
+        PatternError: as `ServiceApi.call`.
     """
     token = await account.secret("token")
     if not _TOKEN.fullmatch(token):

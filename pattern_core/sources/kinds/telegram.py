@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from pattern_core.errors import PatternError
-from pattern_core.sources.service import Service
+from pattern_core.sources.service import ServiceApi
 from pattern_core.sources.source import (
     UNREADABLE,
     Arrivals,
@@ -29,7 +29,7 @@ POLL_S = 50  # how long the service waits for an update
 UPDATES_MAX = 50  # of one poll
 ALLOWED = ("message", "edited_message", "callback_query")
 _FILES = ("document", "photo", "voice", "audio", "video", "video_note", "sticker", "animation", "location", "contact")
-_API = Service(name="Telegram", advice="copy the token again from @BotFather", means={404: 401})  # of a wrong token
+_API = ServiceApi(name="Telegram", advice="copy the token again from @BotFather", means={404: 401})  # of a wrong token
 _CALLBACK = "callback/"  # how the name of an event that is a pressed button begins
 
 
@@ -147,7 +147,7 @@ async def _call(account: SourceAccount, method: str, given: Mapping[str, Json], 
     """Return the result of a method of the Bot API. The token is part of the address.
 
     Raises:
-        PatternError: as `Service.call`.
+        PatternError: as `ServiceApi.call`.
     """
     token = await account.secret("token")
     url = f"{account.config['base_url'].rstrip('/')}/bot{token}/{method}"

@@ -8,16 +8,17 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, PermissionDenied, Unavailable
 from pattern_core.outbox import IS_FINAL
-from pattern_core.sources.service import AGAIN_S, REFUSED_S, Service
+from pattern_core.sources.service import AGAIN_S, REFUSED_S, ServiceApi
 from pattern_core.sources.source import IS_UNCLEAR, SourceAccount
+from pattern_core.testing import StoppedClock
 from pattern_core.testing.wire import Play, WireServer, document
 from pattern_core.web.download import BYTES_MAX
 from pattern_db.tables.sources import SourceRow
 from tests.pattern_core.sources.rig import settings
-from tests.support import START, StoppedClock
+from tests.support import START
 
 SECRET = "s3cret-word"
-API = Service(name="It", advice="make another one", means={"Gone": 404, 418: 401})
+API = ServiceApi(name="It", advice="make another one", means={"Gone": 404, 418: 401})
 
 
 async def called(play: Play, **given: Any) -> PatternError:
