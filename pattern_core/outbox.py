@@ -1,7 +1,8 @@
 """What a constellation delivers by itself, at least once: events to webhooks, and messages that found no agent.
 
 A row is tried until it is delivered, at growing intervals, then kept until a person sends it again or discards it. One
-row of a target at a time, in their order, so that a target that does not answer holds up no other. What a delivery
+row of a target at a time, in their order, so that a target that does not answer holds up no other. One that wants less
+at once (`Overloaded`) gets its rows when it says, however often. What a delivery
 stores and that it was made are one transaction; only what leaves the process can happen twice, under the same id.
 """
 
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 import trio
 
-from pattern_core.errors import Conflict, NotFound, PatternError, instead_of
+from pattern_core.errors import Conflict, NotFound, Overloaded, PatternError, instead_of
 from pattern_core.timers import sleep_until
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.columns import iso
@@ -124,12 +125,14 @@ class Outbox:
             await self._deliver(row)
         except PatternError as error:
             work, now_ms = UnitOfWork(), self._storage.clock.now_ms()
-            wait_s = None if error.details.get(IS_FINAL) else wait_before(row.id, row.attempts + 1)
+            is_held = isinstance(error, Overloaded)  # the target wants less at once, which is no failed attempt
+            attempts = row.attempts + (not is_held)
+            wait_s = None if error.details.get(IS_FINAL) else wait_before(row.id, attempts)
             asked_s = error.details.get("retry_after_s")
             if wait_s is not None and isinstance(asked_s, int | float):
-                wait_s = max(wait_s, min(asked_s, WAIT_S_MAX))
+                wait_s = max(0.0 if is_held else wait_s, min(asked_s, WAIT_S_MAX))
             next_at = None if wait_s is None else iso(now_ms + round(wait_s * 1000))
-            work.store(outbox.failed, row, error.message[:ERROR_CHARS_MAX], next_at)
+            work.store(outbox.failed, row, attempts, error.message[:ERROR_CHARS_MAX], next_at)
             await self._storage.commit(work)
         except RowConflict:
             pass  # it was discarded or delivered by a person's request

@@ -17,6 +17,7 @@ from pattern_server.sections import HttpConfig
 
 KNOWN_MAX = 10_000  # names of one rate; the one that was used longest ago is forgotten
 BURST_S = 10.0  # requests of this time may come at once
+EVENTS_PER_S = 20.0  # of one source; more are refused if it is called, and read later if it is asked
 
 
 class Rate:
@@ -26,22 +27,31 @@ class Rate:
         self._most, self._every_s, self._what = most, every_s, what
         self._full_at: OrderedDict[str, float] = OrderedDict()  # when all uses are allowed again, by trio's clock
 
+    @classmethod
+    def per_second(cls, count: float, what: str) -> Rate:
+        """Return what allows so many uses a second, and those of `BURST_S` at once."""
+        return cls(max(1.0, count * BURST_S), 1 / count, what)
+
     def use(self, name: str) -> None:
         """Use one.
 
         Raises:
             Overloaded: none is left.
         """
-        now = trio.current_time()
-        full_at = max(self._full_at.get(name, now), now) + self._every_s
-        wait_s = full_at - now - self._most * self._every_s
-        if wait_s > 0:
+        before = self._full_at.get(name, 0.0)
+        if (wait_s := self.spend(name, 1)) > 0:
+            self._full_at[name] = before
             seconds = math.ceil(wait_s)
             raise Overloaded(f"too many {self._what}; try again in {seconds} s", retry_after_s=seconds)
-        self._full_at[name] = full_at
+
+    def spend(self, name: str, uses: int) -> float:
+        """Use so many, whether or not they are left; return for how many seconds none is left then."""
+        now = trio.current_time()
+        self._full_at[name] = full_at = max(self._full_at.get(name, now), now) + uses * self._every_s
         self._full_at.move_to_end(name)
         while len(self._full_at) > KNOWN_MAX:
             self._full_at.popitem(last=False)
+        return max(0.0, full_at - now - self._most * self._every_s)
 
     def forget(self, name: str) -> None:
         """Allow all uses under this name again."""
@@ -50,18 +60,23 @@ class Rate:
 
 class RequestRates:
     """How many requests a second clients may send: an address without a valid token, a token, a user, and all users
-    to one constellation.
+    to one constellation; and services to one source.
     """
 
     def __init__(self, config: HttpConfig) -> None:
-        self._of_address = _rate(config.rate_per_address, "requests without a token from this address")
-        self._of_token = _rate(config.rate_per_token, "requests with this token")
-        self._of_user = _rate(config.rate_per_user, "requests of this user")
-        self._of_constellation = _rate(config.rate_per_constellation, "requests to this constellation")
+        self._of_address = Rate.per_second(config.rate_per_address, "requests without a token from this address")
+        self._of_token = Rate.per_second(config.rate_per_token, "requests with this token")
+        self._of_user = Rate.per_second(config.rate_per_user, "requests of this user")
+        self._of_constellation = Rate.per_second(config.rate_per_constellation, "requests to this constellation")
+        self._of_source = Rate.per_second(EVENTS_PER_S, "events of this source")
 
     def use_address(self, address: str) -> None:
         """Count a request without a valid token. Raises Overloaded: there are too many."""
         self._of_address.use(network_of(address))
+
+    def use_source(self, path: str) -> None:
+        """Count an event that is posted to a source. Raises Overloaded: there are too many."""
+        self._of_source.use(path)
 
     def use_token(self, caller: Principal, constellation: str | None) -> None:
         """Count a request with a valid token, to a constellation or to none. Raises Overloaded: there are too many."""
@@ -69,10 +84,6 @@ class RequestRates:
         self._of_user.use(caller.user_id)
         if constellation is not None:
             self._of_constellation.use(constellation)
-
-
-def _rate(per_second: float, what: str) -> Rate:
-    return Rate(max(1.0, per_second * BURST_S), 1 / per_second, what)
 
 
 def network_of(address: str) -> str:

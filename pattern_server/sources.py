@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakValueDictionary
 
 import trio
 
-from pattern_core.errors import Conflict, NotFound, PatternError
+from pattern_core.errors import Conflict, NotFound, PatternError, instead_of
 from pattern_core.ids import Clock, Randomness
 from pattern_core.timers import sleep_until
 from pattern_db.columns import iso
@@ -24,6 +25,7 @@ from pattern_db.errors import DatabaseError, RowNotFound
 from pattern_db.tables import source_accounts
 from pattern_db.tables.source_accounts import SourceAccountRow
 from pattern_server.global_database import GlobalDatabase
+from pattern_server.rates import EVENTS_PER_S, Rate
 from pattern_server.supervisor import WAKES_AT_ONCE
 
 if TYPE_CHECKING:
@@ -53,15 +55,18 @@ class _Asked:
 class SourceAccounts:
     """Asks the accounts of all constellations. Any task may call the other methods while `run` runs, or before."""
 
+    use: Use  # yields a constellation, awake; set before `run`
+
     def __init__(self, registry: GlobalDatabase, clock: Clock, randomness: Randomness) -> None:
         self._registry = registry
         self._clock = clock
         self._randomness = randomness
         self._known: dict[str, Mapping[str, bool]] = {}  # by constellation: its accounts, as it reported them
         self._tasks: dict[str, trio.CancelScope] = {}
+        self._called: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
+        self._rate = Rate.per_second(EVENTS_PER_S, "events")
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
         self._nursery: trio.Nursery | None = None
-        self.use: Use | None = None  # yields a constellation, awake
         self.polls: Counter[str] = Counter()  # by outcome: events, nothing, failure
         self.failing: set[str] = set()
         self.last_event_ms: int | None = None
@@ -101,6 +106,17 @@ class SourceAccounts:
         except RowNotFound:
             raise NotFound(f"there is no source {account_id!r} on this server") from None
 
+    async def called(self, account_id: str, headers: Mapping[str, str], body: bytes) -> bool:
+        """Store the event that a service posts; return False if it was known. One after the other of an account.
+
+        Raises:
+            NotFound: there is no such account that is called, or it is paused.
+            PatternError: as `Sources.called`.
+        """
+        one_by_one = self._called.setdefault(account_id, trio.Lock())
+        async with one_by_one, self.use(await self.owner_of(account_id)) as constellation:
+            return await constellation.sources.called(account_id, headers, body)
+
     async def run(self) -> None:
         """Ask all accounts until cancelled."""
         rows = await self._registry.read(source_accounts.list_all)
@@ -125,11 +141,9 @@ class SourceAccounts:
             while True:
                 try:
                     wait_s = await self._ask(asked)
-                except Conflict:  # paused since
+                except Conflict:  # paused or deleted since
                     break
                 except (PatternError, DatabaseError) as error:
-                    if isinstance(error, NotFound) and await self._is_gone(row):
-                        break
                     asked.failures += 1
                     wanted_s = error.details.get("retry_after_s") if isinstance(error, PatternError) else None
                     wait_s = min(WAIT_S_MAX, FIRST_WAIT_S * 2 ** min(asked.failures - 1, 20))
@@ -145,25 +159,18 @@ class SourceAccounts:
         if self._tasks.get(row.id) is scope:
             del self._tasks[row.id]
 
-    async def _is_gone(self, row: SourceAccountRow) -> bool:
-        """Return whether an account was deleted or paused, and not only its host not found."""
-        try:
-            await self.owner_of(row.id)
-        except (NotFound, DatabaseError) as error:
-            return isinstance(error, NotFound)
-        return False
-
     async def _ask(self, asked: _Asked) -> float:
         """Ask an account once, or listen while its connection lasts, and store what is new; return how long to wait
         until the next time, in seconds.
 
         Raises:
-            NotFound: it was deleted, or the service was not found.
-            Conflict: it is paused.
+            Conflict: it was deleted, perhaps with its constellation, or is paused.
             PatternError: it could not be asked, or what came not be stored.
         """
+        with instead_of(NotFound, Conflict("the source is not asked any more")):
+            await self.owner_of(asked.row.id)
         if asked.account is None:
-            async with self._starting, self._awake(asked.row) as constellation:
+            async with self._starting, self.use(asked.row.constellation_id) as constellation:
                 asked.account = await constellation.sources.account(asked.row.id)
         kind, account = asked.account
         return await account.listen(kind, partial(self._received, asked))
@@ -175,20 +182,15 @@ class SourceAccounts:
         self.polls["events" if arrived.events else "nothing"] += 1
         natives = {event.native for event in arrived.events}
         if natives - asked.seen or arrived.cursor != cursor or row.id in self.failing:
-            async with self._awake(row) as constellation:
+            async with self.use(row.constellation_id) as constellation:
                 if await constellation.sources.receive(row.id, arrived):
                     self.last_event_ms = self._clock.now_ms()
                 asked.account = await constellation.sources.account(row.id)
             self.failing.discard(row.id)
             asked.seen = natives
         asked.failures = 0
-
-    @asynccontextmanager
-    async def _awake(self, row: SourceAccountRow) -> AsyncIterator[Constellation]:
-        assert self.use is not None
-        await self.owner_of(row.id)  # else it was deleted, perhaps with its constellation
-        async with self.use(row.constellation_id) as constellation:
-            yield constellation
+        # A source with more events than that is read later, and costs others nothing.
+        await trio.sleep(self._rate.spend(row.id, len(arrived.events)))
 
     async def _failed(self, row: SourceAccountRow, error: PatternError | DatabaseError) -> None:
         self.polls["failure"] += 1
@@ -196,5 +198,5 @@ class SourceAccounts:
             self.failing.add(row.id)
             _log.warning("a source cannot be asked", {"source": row.id, "reason": error.message})
             with suppress(PatternError, DatabaseError):
-                async with self._awake(row) as constellation:
+                async with self.use(row.constellation_id) as constellation:
                     await constellation.sources.failed(row.id, error.message)

@@ -19,7 +19,7 @@ import trio
 from pattern_core.agents import Agent
 from pattern_core.approvals import ApprovalAnswer, Approvals
 from pattern_core.delivery import Accepting
-from pattern_core.errors import Conflict, NotFound, PatternError, Unavailable
+from pattern_core.errors import Conflict, NotFound, Overloaded, PatternError, Unavailable
 from pattern_core.events import TERMINAL, Event, EventLog
 from pattern_core.ids import new_secret
 from pattern_core.outbox import IS_FINAL
@@ -212,7 +212,7 @@ class Channels:
         if chat is not None:
             minute_ago = iso(now_ms - 60_000)
             if await database.read(sources.turns_since, chat.id, minute_ago) >= TURNS_PER_MINUTE_MAX:
-                raise Unavailable(f"more than {TURNS_PER_MINUTE_MAX} turns a minute in this chat", retry_after_s=60)
+                raise Overloaded(f"more than {TURNS_PER_MINUTE_MAX} turns a minute in this chat", retry_after_s=60)
         session = None
         if chat is None:
             title = plain(event.chat_name or event.author_name or native).replace("\n", " ")[:100]
@@ -348,7 +348,7 @@ class Channels:
             return  # deleted since
         now_ms = self._storage.clock.now_ms()
         if (held_ms := self._held_until_ms.get(target, 0) - now_ms) > 0:
-            raise Unavailable("the service wants fewer messages", retry_after_s=held_ms / 1000)
+            raise Overloaded("the service wants fewer messages", retry_after_s=held_ms / 1000)
         if not account.row.enabled:
             raise Conflict(f"the channel {account.row.name!r} is paused")
         if not kind.is_idempotent:

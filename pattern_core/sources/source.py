@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Clock
-from pattern_core.web.download import Download, Downloader
+from pattern_core.web.download import Download, Downloader, check_status
 from pattern_core.web.policy import SourceSettings, read_secret
 from pattern_db.columns import Json
 from pattern_db.tables.sources import SourceRow
@@ -25,6 +25,7 @@ NATIVE_CHARS_MAX = 500
 NAME_CHARS_MAX = 200
 DIGEST_BYTES = 16
 IS_UNCLEAR = "is_unclear"  # in an error's details: perhaps it was done
+UNREADABLE = (LookupError, TypeError, AttributeError, ValueError)  # one object that no one can read stops no other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,20 @@ class SourceAccount:
         """
         return await Downloader(self.settings, timeout_s=self.settings.timeout_s + timeout_s).get(url, **request)
 
+    async def fetch_changed(self, url: str) -> tuple[Download | None, dict[str, Json]]:
+        """Return what is at an address, None if it is as the cursor says, and what the next cursor has of it.
+
+        Raises:
+            PatternError: as `fetch`, or it is a page with an error.
+        """
+        asked = {"If-None-Match": self.cursor.get("etag"), "If-Modified-Since": self.cursor.get("modified")}
+        headers = {name: value for name, value in asked.items() if value}
+        page = await self.fetch(url, headers={"Accept": "*/*", **headers})
+        if page.status == 304:
+            return None, dict(self.cursor)
+        check_status(page)
+        return page, {"etag": page.headers.get("etag"), "modified": page.headers.get("last-modified")}
+
     async def ask(self, kind: SourceKind) -> Arrivals:
         """Return what is new, as `SourceKind.poll`; a service that sends something else than agreed is an error, too.
 
@@ -170,6 +185,7 @@ class SourceKind(ABC):
 
     fields: ClassVar[Mapping[str, str]] = {}
     secret_fields: ClassVar[Sequence[str]] = ()
+    every_s_min: ClassVar[float] = 1.0  # of the field `every_s`, if there is one
     is_called: ClassVar[bool] = False
     chars_max: ClassVar[int] = 0
     is_idempotent: ClassVar[bool] = False  # whether the service knows a repeated answer by its id
@@ -233,7 +249,7 @@ def _readable(**details: object) -> Iterator[None]:
     """Raise an error with these details for what a service sent otherwise than agreed."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, OSError, RecursionError) as error:
+    except (*UNREADABLE, ArithmeticError, OSError, RecursionError) as error:
         said = f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]
         raise InvalidInput(said, **details) from error
 
@@ -243,7 +259,7 @@ def take_fields(kind: SourceKind, config: Mapping[str, Json], defaults: Mapping[
     (None: a text that must be given).
 
     Raises:
-        InvalidInput: a key is unknown or missing, or has a value of another type.
+        InvalidInput: a key is unknown or missing, or has a value of another type; `every_s` is too small.
     """
     if unknown := sorted(set(config) - set(kind.fields)):
         raise InvalidInput(f"this kind of source has no {unknown[0]!r}; it has {', '.join(kind.fields)}")
@@ -254,10 +270,17 @@ def take_fields(kind: SourceKind, config: Mapping[str, Json], defaults: Mapping[
         if type(value) is not wanted or (default is None and not value):
             raise InvalidInput(f"`{name}` must be given as {_TYPES[wanted]}: {kind.fields[name]}")
         found[name] = value
+    if found.get("every_s", kind.every_s_min) < kind.every_s_min:
+        raise InvalidInput(f"`every_s` is at least {kind.every_s_min:.0f}")
     return found
 
 
 _TYPES = {str: "a text", float: "a number", bool: "true or false", list: "a list", int: "a whole number"}
+
+
+def decision(text: str) -> bool | None:
+    """Return what a person answers to a question with one word; None if it is another word."""
+    return {"yes": True, "no": False}.get(text.strip(" .!").casefold())
 
 
 def _storable(text: str) -> str:

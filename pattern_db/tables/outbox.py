@@ -123,12 +123,12 @@ def delivered(connection: Connection, row: OutboxRow, now: str) -> None:
     _trim(connection, row.target, DeliveryStatus.DELIVERED)
 
 
-def failed(connection: Connection, row: OutboxRow, error: str, next_at: str | None) -> None:
-    """Note that an attempt failed; it is made again at `next_at`, or None: only if a person wants it."""
+def failed(connection: Connection, row: OutboxRow, attempts: int, error: str, next_at: str | None) -> None:
+    """Note that so many attempts failed; the next one is at `next_at`, or None: only if a person wants it."""
     connection.execute(
-        "UPDATE outbox SET attempts = attempts + 1, last_error = ?1, status = iif(?2 IS NULL, 'dead', 'pending'),"
+        "UPDATE outbox SET attempts = ?4, last_error = ?1, status = iif(?2 IS NULL, 'dead', 'pending'),"
         " next_at = coalesce(?2, next_at) WHERE id = ?3 AND status <> 'delivered'",
-        (error, next_at, row.id),
+        (error, next_at, row.id, attempts),
     )
     if next_at is None:
         _trim(connection, row.target, DeliveryStatus.DEAD)

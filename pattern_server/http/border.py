@@ -52,6 +52,7 @@ COMPRESSORS: Mapping[str, Callable[[bytes], bytes]] = {
     "zstd": lambda body: zstandard.compress(body, 3),
     "gzip": lambda body: zlib.compress(body, 3, wbits=31),
 }
+FLOOD_PAUSE_S = 1.0  # after an event too many of a source
 UNANSWERED = 499  # the status of a request if its client disconnects before the answer begins
 
 # Paths with bodies that may be longer than the setting body_bytes_max, each with its own bound in bytes.
@@ -143,6 +144,8 @@ class Border:
                 "request_id": request_id,
             }
             _log.info("request", fields)
+        if exchange.status == 429 and scope["path"].startswith("/hooks/"):
+            await trio.sleep(FLOOD_PAUSE_S)  # while this connection is not read, its next events cost nothing
 
     async def _serve(self, scope: Scope, exchange: HttpExchange, address: str) -> None:
         config, path = self._server.config, scope["path"]
@@ -171,6 +174,8 @@ class Border:
                 await trio.to_thread.run_sync(scope["app"].load, scope)
             longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
             await exchange.read_body(max(config.body_bytes_max, longer))
+            if path.startswith("/hooks/"):  # only now, so that the connection can be kept
+                self._rates.use_source(path)
             await self._app({**scope}, exchange.receive, exchange.send)
             if stream := scope["state"].pop(STREAM, None):
                 with self._server.metrics.streaming("sse") as dropped:

@@ -11,7 +11,8 @@ import sys
 import trio
 
 from tests.bench.report import machine, table
-from tests.load.phases import FULL, PHASES, run
+from tests.load.phases import PHASES, run
+from tests.load.world import FULL
 
 
 def main(arguments: list[str]) -> int:

@@ -2,94 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
 import resource
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import trio
 
-from pattern_core.testing.model import says
-from pattern_core.testing.wire_openai import replies
-from pattern_server.listener import listen
 from tests.bench.report import Figure, quantile
 from tests.bench.server import cpu_s, rss_kib
 from tests.bench.world import words
-from tests.scenarios.server import API, TOKEN, Server, serving
+from tests.load import sources
+from tests.load.world import SLOWER, Client, Found, Scale, others, prepared, say, slow_model
+from tests.scenarios.server import API, TOKEN, Server
 
-# The product measures its loop once a second, which is too rare for a percentile.
-LAG_EVERY_S = 0.01
-PROGRAM = (
-    "-c",
-    f"from pattern_server import cli, metrics; metrics.SAMPLE_S = {LAG_EVERY_S}; cli.main()",
-)
-NO_BOUND = "100000"
-ENVIRONMENT = {  # one token does what many users would do
-    "PATTERN_HTTP__CONNECTIONS_MAX": NO_BOUND,
-    "PATTERN_HTTP__CONNECTIONS_PER_ADDRESS_MAX": NO_BOUND,
-    "PATTERN_HTTP__REQUESTS_MAX": NO_BOUND,
-    "PATTERN_HTTP__REQUESTS_PER_TOKEN_MAX": NO_BOUND,
-    "PATTERN_HTTP__RATE_PER_TOKEN": NO_BOUND,
-    "PATTERN_HTTP__RATE_PER_USER": NO_BOUND,
-    "PATTERN_HTTP__RATE_PER_CONSTELLATION": NO_BOUND,
-}
-ANSWERS_IN_S = 0.2
 AGENTS = 20  # of the constellation that has a queue
 STOP_AFTER_S = 1.0
 DRAIN_S = 10.0
 SETTLE_S = 2.0
-KIB_PER_READER, LAG_MS, FIRST_EVENT_MS, CPU_MS, SLOWER = 32, 10, 5, 8, 1.2
+KIB_PER_READER, LAG_MS, FIRST_EVENT_MS, CPU_MS = 32, 10, 5, 8
 _LAG = re.compile(r'pattern_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
-
-Client = httpx2.AsyncClient
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
-    """How much of everything."""
-
-    readers: int
-    constellations: int
-    rate: float  # requests a second
-    seconds: float
-    messages: int
-    queued: int
-    registered: int
-    awake: int
-    rest_s: float  # until memory is measured
-
-
-FULL = Scale(
-    readers=1_000,
-    constellations=100,
-    rate=200,
-    seconds=240,  # the loop's lag is sampled once a second
-    messages=200,
-    queued=1_000,
-    registered=10_000,
-    awake=1_000,
-    rest_s=130,  # the first tidying is done after 30, then connections are closed and their memory is returned
-)
-
-
-@dataclass
-class Found:
-    """What a phase measured, and what failed in it."""
-
-    figures: list[Figure] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-
-    def expect(self, answer: httpx2.Response, *statuses: int) -> Any:
-        """Note an answer with another status; its JSON."""
-        if answer.status_code not in statuses:
-            self.failures.append(f"{answer.request.method} {answer.request.url.path}: {answer.text[:200]}")
-        return answer.json()
 
 
 async def run(name: str, scale: Scale) -> Found:
@@ -102,49 +36,6 @@ async def run(name: str, scale: Scale) -> Found:
     return found
 
 
-@asynccontextmanager
-async def prepared(
-    folder: Path, names: Sequence[str], agents: Mapping[str, object], *, more: Mapping[str, str] | None = None
-) -> AsyncIterator[tuple[Server, Client]]:
-    """A server with constellations, each with an agent `ada`; and a client."""
-    environment = {**ENVIRONMENT, **(more or {})}
-    async with serving(folder, environment=environment, program=PROGRAM) as server, server.client() as client:
-        for name in names:
-            (await client.post("/constellations", json={"name": name})).raise_for_status()
-            ada = await client.post(f"/constellations/{name}/agents", json={"name": "ada", **agents})
-            ada.raise_for_status()
-        yield server, client
-
-
-@asynccontextmanager
-async def slow_model() -> AsyncIterator[tuple[dict[str, str], list[trio.Event]]]:
-    """A model of another process that answers in `ANSWERS_IN_S`, and after all events of the list: the server's
-    environment with it, and the list.
-    """
-    gates: list[trio.Event] = []
-    chunks = replies(says("Words, one after the other.")).body
-
-    async def answer(_scope: object, receive: Any, send: Any) -> None:
-        while (await receive()).get("more_body"):
-            pass
-        await trio.sleep(ANSWERS_IN_S)
-        for gate in gates:
-            await gate.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-        await send({"type": "http.response.body", "body": chunks})
-
-    async with trio.open_nursery() as nursery:
-        stop = trio.Event()
-
-        async def listening(*, task_status: trio.TaskStatus[str]) -> None:
-            await listen(answer, host="127.0.0.1", port=0, stop=stop, task_status=task_status)
-
-        url = await nursery.start(listening)
-        slow = {"kind": "openai", "base_url": f"{url}/v1", "api_key": "sk-load"}
-        yield {"PATTERN_PROVIDERS": json.dumps({"slow": slow})}, gates
-        stop.set()
-
-
 # Readers of events, and requests of all kinds during a backup
 
 
@@ -153,7 +44,7 @@ async def readers(folder: Path, scale: Scale, found: Found) -> None:
     names = [f"c{number}" for number in range(scale.constellations)]
     async with prepared(folder, names, {}) as (server, client), trio.open_nursery() as nursery:
         for name in names:  # what the process and its constellations need is there from now on
-            await _say(client, found, name)
+            await say(client, found, name)
         before, read = rss_kib(server), [0]
         for number in range(scale.readers):
             await nursery.start(_read, server.url, names[number % len(names)], read)
@@ -290,23 +181,23 @@ async def turns(folder: Path, scale: Scale, found: Found) -> None:
 
 async def queue(folder: Path, scale: Scale, found: Found) -> None:
     """Compare turns of others before and while one constellation has many turns waiting."""
-    others = [f"c{number}" for number in range(5)]
+    names = [f"c{number}" for number in range(5)]
     async with slow_model() as (more, gates):
         agent = {"model_provider": "slow", "model_name": "m"}
-        async with prepared(folder, ["busy", *others], agent, more=more) as (_server, client):
+        async with prepared(folder, ["busy", *names], agent, more=more) as (_server, client):
             agents = [f"a{number}" for number in range(AGENTS)]
             for name in agents:
                 found.expect(await client.post("/constellations/busy/agents", json={"name": name, **agent}), 201)
             each = max(5, scale.messages // 10)
-            await _others(client, others, 3, found)  # what is loaded at first use
-            calm = await _others(client, others, each, found)
+            await others(client, names, 3, found)  # what is loaded at first use
+            calm = await others(client, names, each, found)
             gates.append(trio.Event())  # else most of the queue is done before it is complete
             for number in range(scale.queued):
                 where = f"/constellations/busy/agents/{agents[number % AGENTS]}/messages"
                 body = {"content": words(100, number)}
                 found.expect(await client.post(where, json=body, headers={"Prefer": "respond-async"}), 202)
             gates[0].set()
-            queued = await _others(client, others, each, found)
+            queued = await others(client, names, each, found)
             turns = await client.get("/constellations/busy/turns", params={"status": "queued", "limit": 1})
             note = "some left at the end" if found.expect(turns, 200)["items"] else "none left at the end"
     found.figures += [
@@ -321,28 +212,6 @@ async def queue(folder: Path, scale: Scale, found: Found) -> None:
             note=f"{scale.queued} turns; {note}",
         ),
     ]
-
-
-async def _others(client: Client, names: Sequence[str], each: int, found: Found) -> list[float]:
-    took: list[float] = []
-
-    async def one(name: str) -> None:
-        for _ in range(each):
-            began = trio.current_time()
-            await _say(client, found, name)
-            took.append((trio.current_time() - began) * 1_000)
-
-    async with trio.open_nursery() as nursery:
-        for name in names:
-            nursery.start_soon(one, name)
-    return took
-
-
-async def _say(client: Client, found: Found, name: str) -> None:
-    where = f"/constellations/{name}/agents/ada/messages"
-    said = found.expect(await client.post(where, json={"content": words(100, len(name))}), 200)
-    if said.get("status") != "completed":
-        found.failures.append(f"{name}: {said}")
 
 
 # SIGTERM under load
@@ -441,4 +310,6 @@ PHASES: dict[str, Callable[[Path, Scale, Found], Awaitable[None]]] = {
     "queue": queue,
     "stop": stop,
     "many": many,
+    "idle_sources": sources.idle,
+    "storm": sources.storm,
 }

@@ -6,10 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.load.phases import PHASES, Scale, run
+from tests.load.phases import PHASES, run
+from tests.load.world import Scale
 
 LITTLE = Scale(
-    readers=20, constellations=4, rate=20, seconds=2, messages=10, queued=40, registered=12, awake=8, rest_s=1
+    readers=20,
+    constellations=4,
+    rate=20,
+    seconds=2,
+    messages=10,
+    queued=40,
+    registered=12,
+    awake=8,
+    rest_s=1,
+    accounts=5,
 )
 
 

@@ -46,6 +46,16 @@ async def test_uses_come_back_one_by_one(autojump_clock: object) -> None:
     attempts.use("ann")
 
 
+async def test_what_cannot_be_refused_is_paid_back(autojump_clock: object) -> None:
+    assert Rate.per_second(0.01, "events").spend("ann", 2) == 100
+    events = Rate(3, 10.0, "events")
+    assert [events.spend("ann", 2), events.spend("ann", 2), events.spend("bob", 5)] == [0, 10, 20]
+    with pytest.raises(Overloaded):
+        events.use("ann")
+    await trio.sleep(20)
+    events.use("ann")
+
+
 async def test_only_so_many_names_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates, "KNOWN_MAX", 2)
     attempts = Rate(1, 10.0, "attempts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 import trio
 
 from pattern_core.errors import NotFound
@@ -22,9 +24,12 @@ from pattern_core.web.policy import SourceSettings
 from pattern_db.database import DatabaseThreads
 from pattern_db.tables.constellations import ConstellationRow
 from pattern_db.tables.sources import SourceRow
+from pattern_server import rates
 from pattern_server.accounts import Accounts
 from pattern_server.global_database import open_global
+from pattern_server.http.border import FLOOD_PAUSE_S
 from pattern_server.metrics import Metrics
+from pattern_server.rates import BURST_S, EVENTS_PER_S
 from pattern_server.sources import SourceAccounts
 from tests.pattern_server.place import Place, config_for, serving
 from tests.support import until
@@ -53,9 +58,9 @@ async def asking(folder: Path, *ports: int, starts: bool = True) -> AsyncIterato
             nursery.cancel_scope.cancel()
 
 
-async def source(place: Place, kind: str, **config: Any) -> str:
+async def source(place: Place, kind: str, named: str = "", **config: Any) -> str:
     """A new source of the constellation `home`; its id."""
-    body = {"name": kind, "kind": kind, "agent": "ada", "config": config}
+    body = {"name": named or kind, "kind": kind, "agent": "ada", "config": config}
     made = await place.admin.post("/constellations/home/sources", json=body)
     assert made.status_code == 201, made.text
     return str(made.json()["id"])
@@ -142,6 +147,25 @@ async def test_a_service_posts_and_its_event_is_stored_before_the_answer(tmp_pat
         assert (await client.post(url, content=b"{}", headers=headers)).status_code == 404
 
 
+async def test_a_service_that_posts_too_much_is_refused_and_its_connection_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rates, "EVENTS_PER_S", 0.5)
+    async with asking(tmp_path) as place, httpx2.AsyncClient() as client:
+        hooks = [await source(place, "webhook", number, secret="hook", signature="token") for number in "12"]
+        first, second = (f"{place.url}/hooks/{hook}" for hook in hooks)
+        headers, statuses = {"X-Token": "a secret"}, Counter[int]()
+        while (answer := await client.post(first, content=str(statuses.total()).encode(), headers=headers)).is_success:
+            statuses[answer.status_code] += 1
+        assert statuses[202] >= 0.5 * BURST_S and answer.status_code == 429
+        assert int(answer.headers["retry-after"]) >= 1 and "connection" not in answer.headers
+        began = trio.current_time()
+        await client.post(first, content=b"late", headers=headers)
+        assert trio.current_time() - began > FLOOD_PAUSE_S / 2
+        async with httpx2.AsyncClient() as other:
+            assert (await other.post(second, content=b"1", headers=headers)).status_code == 202
+
+
 async def test_a_constellation_that_is_gone_is_asked_no_more(tmp_path: Path) -> None:
     async with TelegramServer() as server, asking(tmp_path, server.port) as place:
         await source(place, "telegram", token="bot", base_url=server.url)
@@ -160,8 +184,8 @@ def test_metrics_without_sources() -> None:
 class Connected(SourceKind):
     """Sends `batches` over one connection after the other, then waits; `breaks` is raised by the first connection."""
 
-    def __init__(self, stored: list[Arrivals], breaks: Exception | None) -> None:
-        self.stored, self.breaks = stored, breaks
+    def __init__(self, stored: list[Arrivals], breaks: Exception | None, together: int = 1) -> None:
+        self.stored, self.breaks, self.together = stored, breaks, together
         self.begins: list[object] = []  # the cursor with which each connection began
         self.unstored = 0  # batches that were handed over and not stored when `receive` returned
 
@@ -171,7 +195,8 @@ class Connected(SourceKind):
     async def listen(self, account: SourceAccount, receive: Receive) -> float:
         self.begins.append(account.cursor.get("at", 0))
         for at in range(account.cursor.get("at", 0) + 1, 6):
-            await receive(Arrivals(events=[SourceEvent(native=str(at), text="x")], cursor={"at": at}))
+            events = [SourceEvent(native=f"{at}.{one}", text="x") for one in range(self.together)]
+            await receive(Arrivals(events=events, cursor={"at": at}))
             self.unstored += self.stored[-1].cursor != {"at": at}
             if at == 3 and self.breaks is not None:
                 breaks, self.breaks = self.breaks, None
@@ -186,10 +211,10 @@ class Connected(SourceKind):
 class Constellation:
     """Keeps what arrived, as the sources of a constellation do."""
 
-    def __init__(self, breaks: Exception | None) -> None:
+    def __init__(self, breaks: Exception | None, together: int) -> None:
         self.stored: list[Arrivals] = []
         self.failures: list[str] = []
-        self.kind = Connected(self.stored, breaks)
+        self.kind = Connected(self.stored, breaks, together)
         self.row = SourceRow("src_1", "feed", "connected", {}, NOW, NOW)
         self.sources = self
 
@@ -206,9 +231,9 @@ class Constellation:
         self.failures.append(reason)
 
 
-async def listened(path: Path, breaks: Exception | None) -> Constellation:
+async def listened(path: Path, breaks: Exception | None, together: int = 1) -> Constellation:
     """Return a constellation after the account of its source was followed until five batches were stored."""
-    constellation = Constellation(breaks)
+    constellation = Constellation(breaks, together)
 
     @asynccontextmanager
     async def use(_constellation_id: str) -> AsyncIterator[Any]:
@@ -250,3 +275,10 @@ async def test_what_a_kind_cannot_read_is_a_failure_of_its_account_and_the_next_
 async def test_a_host_that_is_not_found_for_a_while_does_not_end_an_account(tmp_path: Path) -> None:
     found = await listened(tmp_path, NotFound("there is no host example.org"))
     assert (found.kind.begins, found.failures) == ([0, 3], ["there is no host example.org"])
+
+
+async def test_a_source_with_too_many_events_is_read_later(tmp_path: Path) -> None:
+    began = trio.current_time()
+    found = await listened(tmp_path, None, together=round(EVENTS_PER_S * (BURST_S + 1) / 4))
+    assert [len(one.events) for one in found.stored] == [55] * 5
+    assert trio.current_time() - began >= 1.0  # behind the fourth batch, which was more than there may be at once

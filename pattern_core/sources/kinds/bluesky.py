@@ -7,7 +7,6 @@ record with a key that follows from its id, so a repetition writes the same reco
 
 from __future__ import annotations
 
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -17,22 +16,22 @@ from hashlib import blake2b
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, PermissionDenied, Unavailable
+from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied, Unavailable
 from pattern_core.ids import SEQUENCE_BITS, time_of
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.bluesky_posts import (
     DEPTH,
     FILTERS,
     PARENTS_MAX,
-    UNREADABLE,
     Post,
     Thread,
     is_one_of,
     mentions,
     passes,
 )
+from pattern_core.sources.service import STATUS, ServiceApi
 from pattern_core.sources.source import (
-    IS_UNCLEAR,
+    UNREADABLE,
     Arrivals,
     Outgoing,
     SourceAccount,
@@ -42,13 +41,11 @@ from pattern_core.sources.source import (
     take_fields,
 )
 from pattern_core.untrusted import plain
-from pattern_core.web.download import Download
 from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json, iso, unix_ms
 
 BLUESKY = "https://bsky.social"
 ROOM = "public"  # who is let in is decided for all threads together: `pattern channel set NAME public allowed`
-EVERY_S_MIN = 5.0
 PAGES_MAX = 20  # of 100 notifications; of more than that, the oldest are left out
 AT_ONCE = 25  # notifications of one poll: the thread of each is asked for
 WINDOW_MS = 3_600_000  # how much later than others a notification may appear: its time is partly its author's word
@@ -60,7 +57,11 @@ SESSIONS_MAX = 200
 TAGS = ("llm_bot", "pattern_post")  # say that a program wrote a post; the first one is how others are known
 REASONS = ("mention", "reply", "quote")
 POST, LIKE = "app.bsky.feed.post", "app.bsky.feed.like"
-_EXPIRED = "is_expired"  # in an error's details: the service wants another token
+_API = ServiceApi(
+    name="the service",
+    advice="make a new app password, and set it as the secret",
+    means={"ExpiredToken": 401, "InvalidToken": 401, "NotFound": 404},
+)
 _LINK = re.compile(r"https?://[^\s<>\"']*[^\s<>\"'.,;:!?)\]]")
 _MENTION = re.compile(r"(?<![\w@./])@((?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63})(?![\w-])", re.IGNORECASE)
 _SORTED_SIGNS = "234567abcdefghijklmnopqrstuvwxyz"
@@ -89,6 +90,7 @@ class BlueskyChannel(SourceKind):
         **FILTERS,
     }
     secret_fields: ClassVar = ("password",)
+    every_s_min: ClassVar = 5.0
     chars_max: ClassVar = 10 * POST_CHARS_MAX
     is_idempotent: ClassVar = True
 
@@ -100,8 +102,6 @@ class BlueskyChannel(SourceKind):
         filters: dict[str, Json] = {name: [] for name in FILTERS} | {"mentions_only": False}
         defaults = {"handle": None, "password": None, "base_url": BLUESKY, "every_s": 20.0}
         found = take_fields(self, config, {**defaults, **filters})
-        if found["every_s"] < EVERY_S_MIN:
-            raise InvalidInput(f"`every_s` is at least {EVERY_S_MIN:.0f}")
         for name in FILTERS:
             if isinstance(found[name], list) and not all(isinstance(one, str) and one for one in found[name]):
                 raise InvalidInput(f"`{name}` is a list of texts: {FILTERS[name]}")
@@ -209,9 +209,10 @@ class BlueskyChannel(SourceKind):
                     return thread
             except NotFound:
                 continue  # perhaps only the parent is gone
-            except (InvalidInput, PermissionDenied, Unavailable, *UNREADABLE) as error:
-                details = error.details if isinstance(error, PermissionDenied | Unavailable) else {IS_FINAL: True}
-                if not details.get(IS_FINAL) and details.get("status") != 500:
+            except UNREADABLE:
+                is_unreadable = True
+            except PatternError as error:
+                if not error.details.get(IS_FINAL) and error.details.get(STATUS) != 500:
                     raise
                 is_unreadable = True  # also later: too long, or a fault of the service with this thread alone
         # Who else is in a thread that cannot be read is not known.
@@ -223,13 +224,7 @@ class BlueskyChannel(SourceKind):
 
         What answers no post is put below the first one of the thread.
         """
-        try:
-            await self._send(account, said.reply_to or chat, said.text, send_id)
-        except UNREADABLE as error:
-            words = f"what the service answered cannot be read: {type(error).__name__}: {error}"[:300]
-            raise Unavailable(words, **{IS_UNCLEAR: True}) from error
-
-    async def _send(self, account: SourceAccount, uri: str, text: str, send_id: str) -> None:
+        uri, text = said.reply_to or chat, said.text
         found = (await self._call(account, "app.bsky.feed.getPosts", {"uris": [uri]}))["posts"]
         post = next((one for one in found if one["uri"] == uri), None)
         is_like = text.strip().casefold() == "like"
@@ -279,19 +274,19 @@ class BlueskyChannel(SourceKind):
         """Call a method and return its answer; with a `body` it is a procedure. A token that has ended is replaced.
 
         Raises:
-            PatternError: as `_ask`.
+            PatternError: as `ServiceApi.call`.
         """
         session = await self._session(account)
         path = f"{method}?{urlencode(query, doseq=True)}" if query else method
         try:
             return await _ask(account, path, session.access, body)
         except PermissionDenied as error:
-            if not error.details.get(_EXPIRED):
+            if error.details.get(STATUS) != 401:
                 raise
         if self._sessions.get(account.row.id) is session:  # else another task has replaced it
             del self._sessions[account.row.id]
             with suppress(PermissionDenied):  # it has ended, too: then with the password
-                found = await _ask(account, "com.atproto.server.refreshSession", session.refresh, {})
+                found = await _ask(account, "com.atproto.server.refreshSession", session.refresh, None, "POST")
                 self._keep(account, found)
         return await _ask(account, path, (await self._session(account)).access, body)
 
@@ -300,14 +295,7 @@ class BlueskyChannel(SourceKind):
             return known
         password = await account.secret("password")
         given = {"identifier": account.config["handle"], "password": password}
-        try:
-            found = await _ask(account, "com.atproto.server.createSession", "", given)
-        except PermissionDenied as error:
-            words = f"{account.config['handle']} cannot sign in ({error.message}); make a new app password"
-            raise PermissionDenied(words.replace(password, "…")) from None
-        except PatternError as error:
-            raise type(error)(error.message.replace(password, "…"), **error.details) from None
-        return self._keep(account, found)
+        return self._keep(account, await _ask(account, "com.atproto.server.createSession", "", given))
 
     def _keep(self, account: SourceAccount, found: Mapping[str, Any]) -> _Session:
         try:
@@ -368,55 +356,15 @@ def _answerable(post: Post | None, *, is_like: bool) -> dict[str, Json]:
     return _place(post)
 
 
-async def _ask(account: SourceAccount, path: str, token: str, body: Mapping[str, Json] | None) -> Mapping[str, Any]:
-    """Return the answer of a method. No error shows the token.
+async def _ask(
+    account: SourceAccount, path: str, token: str, body: Mapping[str, Json] | None, method: str | None = None
+) -> Mapping[str, Any]:
+    """Return the answer of a method.
 
     Raises:
-        Overloaded: too many requests; `details["retry_after_s"]` says when to continue.
-        PermissionDenied: not allowed; `details` say if the token has ended.
-        NotFound: what was asked for is not there.
-        InvalidInput: the service will never accept this, or its answer is too long.
-        Unavailable: there was no answer that could be read; whether it was done is unclear, unless it was not sent.
+        PatternError: as `ServiceApi.call`.
     """
-    headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-    if body:
-        headers["Content-Type"] = "application/json"
-    sent = None if body is None else json.dumps(body).encode() if body else b""
+    secrets = [one for one in (token, await account.secret("password")) if one]
     url = f"{account.config['base_url'].rstrip('/')}/xrpc/{path}"
-    try:
-        page = await account.fetch(url, headers=headers, body=sent, redirects_max=0)
-        return _result(page, account.clock.now_ms())
-    except PatternError as error:
-        details = dict(error.details)
-        if isinstance(error, Unavailable):
-            details[IS_UNCLEAR] = error.details.get("was_sent") is not False
-        raise type(error)(error.message.replace(token, "…") if token else error.message, **details) from None
-
-
-def _result(page: Download, now_ms: int) -> Mapping[str, Any]:
-    try:
-        answer = json.loads(page.body)
-        name, said = str(answer.get("error", ""))[:50], str(answer.get("message", ""))[:200]
-    except (ValueError, AttributeError, RecursionError):
-        answer, name, said = {}, "", f"HTTP status {page.status}"
-    said = f"{name}: {said}" if name else said
-    if page.is_cut:
-        raise InvalidInput("what the service sent is too long to be read")
-    match page.status:
-        case 200 if answer:
-            return dict(answer)
-        case 429:
-            reset = page.headers.get("ratelimit-reset", "")
-            until_s = int(reset) - now_ms // 1000 if reset.isdecimal() and len(reset) < 12 else 60
-            wait_s = page.retry_after_s or min(max(until_s, 1), 3600)
-            raise Overloaded(f"the service wants fewer requests: {said}", retry_after_s=wait_s)
-        case status if status == 401 or name in ("ExpiredToken", "InvalidToken"):
-            raise PermissionDenied(f"the service refused the password or token: {said}", **{_EXPIRED: True})
-        case 403:
-            raise PermissionDenied(f"the service does not allow this: {said}", **{IS_FINAL: True})
-        case status if status == 404 or name == "NotFound":
-            raise NotFound(f"the service does not have this: {said}")
-        case status if 400 <= status < 500:
-            raise InvalidInput(f"the service refused this: {said}", **{IS_FINAL: True})
-        case status:
-            raise Unavailable(f"the service answered with {said}", status=status)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return dict((await _API.call(account, url, body, secrets=secrets, headers=headers, method=method))[0])

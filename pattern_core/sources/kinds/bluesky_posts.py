@@ -25,7 +25,6 @@ FILTERS: Mapping[str, str] = {
     "exclude_words": "words that no post may have; other answers with one are left out of the thread",
     "languages": "languages, such as en, of posts that say theirs",
 }
-UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 
 Post = Mapping[str, Any]  # `app.bsky.feed.defs#postView`
 

@@ -24,10 +24,8 @@ from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.discord_api import (
     ASKED,
     COMMAND,
-    FINAL_S,
     INTERACTION,
     NO_TOKEN,
-    UNREADABLE,
     call,
     checked_id,
     checked_word,
@@ -37,7 +35,17 @@ from pattern_core.sources.kinds.discord_api import (
     json_object,
     message_fields,
 )
-from pattern_core.sources.source import Arrivals, Outgoing, Receive, SourceAccount, SourceEvent, SourceKind, take_fields
+from pattern_core.sources.service import REFUSED_S
+from pattern_core.sources.source import (
+    UNREADABLE,
+    Arrivals,
+    Outgoing,
+    Receive,
+    SourceAccount,
+    SourceEvent,
+    SourceKind,
+    take_fields,
+)
 from pattern_core.web.policy import SourceSettings
 from pattern_core.web.websocket import TOO_BIG, WebSocket, WebSocketClosed, open_websocket
 from pattern_db.columns import Json
@@ -56,7 +64,7 @@ HEARTBEAT_S_MAX = 300.0
 CALLBACK_S = 3.0  # in which the service wants to know of a pressed button
 HEARTBEAT, IDENTIFY, RESUME = 1, 2, 6
 _FINAL = {
-    4004: NO_TOKEN,
+    4004: f"Discord does not know this token; {NO_TOKEN}",
     4011: "Discord wants this bot in shards, which Pattern does not have; invite it to fewer servers",
     4012: "Discord ended this version of its gateway; update Pattern",
     4013: "Discord does not know what this version asks for; update Pattern",
@@ -248,7 +256,7 @@ class _Gateway:
 
     def _ended(self, error: WebSocketClosed) -> None:
         if error.code in _FINAL:
-            self._failure = PermissionDenied(_FINAL[error.code], retry_after_s=FINAL_S)
+            self._failure = PermissionDenied(_FINAL[error.code], retry_after_s=REFUSED_S)
         elif error.code in _ENDS_SESSION:
             self._is_lost = True
         elif not self._is_connected:

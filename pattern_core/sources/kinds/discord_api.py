@@ -13,15 +13,11 @@ from typing import Any
 
 import trio
 
-from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
-from pattern_core.outbox import IS_FINAL
-from pattern_core.sources.source import IS_UNCLEAR, SourceAccount
-from pattern_core.web.download import Download
+from pattern_core.sources.service import ServiceApi
+from pattern_core.sources.source import UNREADABLE, SourceAccount
 
-FINAL_S = 900.0  # before a request that will be refused, until a person does something
 RATE_WAIT_S_MAX = 10.0  # for the limit of a channel to allow the next request
-NO_TOKEN = "Discord does not know this token; copy it again from discord.com/developers, Bot, Reset Token"
-UNREADABLE = (LookupError, TypeError, AttributeError, ValueError)  # one object that no one can read stops no other
+NO_TOKEN = "copy the token again from discord.com/developers, Bot, Reset Token"
 INTERACTION = "interaction/"  # how the name of an event that is a pressed button or a command begins
 ASKED, PRESSED = 2, 3  # types of interactions
 COMMAND = {
@@ -30,62 +26,25 @@ COMMAND = {
     "contexts": [0, 1],  # in servers and direct messages of the bot
     "options": [{"type": 3, "name": "question", "description": "What to ask", "required": True}],
 }
+_API = ServiceApi(name="Discord", advice=NO_TOKEN)
 _AGENT = "DiscordBot (Pattern, 1)"  # others are refused
 
 
 async def call(account: SourceAccount, path: str, given: Mapping[str, Any] | None = None) -> Any:
-    """Call the API, with POST if something is given, and return its answer. No error shows the token.
+    """Call the API, with POST if something is given, and return its answer.
 
     Raises:
-        Overloaded: too many requests; `details["retry_after_s"]` says when to continue.
-        InvalidInput: the service will never accept this.
-        PermissionDenied: the bot may not do this, or the token is wrong.
-        Unavailable: there was no answer that could be read; whether it was done is unclear, unless it was not sent.
+        PatternError: as `ServiceApi.call`.
     """
     token = checked_word(await account.secret("token"))
-    headers = {"Authorization": f"Bot {token}", "Content-Type": "application/json", "User-Agent": _AGENT}
-    body = None if given is None else json.dumps(given).encode()
+    headers = {"Authorization": f"Bot {token}", "User-Agent": _AGENT}
     url = f"{account.config['base_url'].rstrip('/')}{path}"
-    try:
-        page = await account.fetch(url, headers=headers, body=body, redirects_max=0)
-    except Unavailable as error:
-        is_unclear = error.details.get("was_sent") is not False
-        raise Unavailable(error.message.replace(token, "…"), **{IS_UNCLEAR: is_unclear}) from None
-    except NotFound as error:  # the host, perhaps only now
-        raise Unavailable(error.message) from None
-    result = _result(page)
-    if page.headers.get("x-ratelimit-remaining") == "0":
+    answer, sent = await _API.call(account, url, given, secrets=(token,), headers=headers)
+    if sent.get("x-ratelimit-remaining") == "0":
         # The next request of this channel would be refused.
-        await trio.sleep(_seconds(page.headers.get("x-ratelimit-reset-after"), RATE_WAIT_S_MAX))
-    return result
-
-
-def _seconds(value: object, most: float) -> float:
-    with suppress(TypeError, ValueError):
-        return max(0.0, min(most, float(value)))  # type: ignore[arg-type]  # anything else raises
-    return 1.0
-
-
-def _result(page: Download) -> Any:
-    answer = json_object(f'{{"is": {page.body.decode("utf-8", "replace") or "null"}}}')
-    about = answer.get("is")
-    said = str(about.get("message", ""))[:200] if isinstance(about, dict) else f"HTTP status {page.status}"
-    match page.status:
-        case 200 | 201 | 204 if answer:
-            return about
-        case 200 if page.is_cut:
-            raise InvalidInput("Discord's answer is too long to be read", **{IS_FINAL: True})
-        case 429:
-            after = about.get("retry_after") if isinstance(about, dict) else page.headers.get("retry-after")
-            raise Overloaded(f"Discord wants fewer requests: {said}", retry_after_s=_seconds(after, 24 * 3600.0))
-        case 401:
-            raise PermissionDenied(NO_TOKEN, retry_after_s=FINAL_S)
-        case 403:
-            raise PermissionDenied(f"Discord does not let the bot do this here: {said}", **{IS_FINAL: True})
-        case 400 | 404 | 405 | 413:
-            raise InvalidInput(f"Discord refused this: {said}", **{IS_FINAL: True})
-        case _:
-            raise Unavailable(f"Discord answered with {said}", **{IS_UNCLEAR: True})
+        with suppress(ValueError):
+            await trio.sleep(max(0.0, min(RATE_WAIT_S_MAX, float(sent.get("x-ratelimit-reset-after", "1")))))
+    return answer
 
 
 def json_object(text: str) -> Mapping[str, Any]:

@@ -22,7 +22,6 @@ FILES_MAX = 200  # that are watched; a pattern that matches more is refused
 TEXT_CHARS_MAX = 50_000  # of a file of which differences are shown
 KEPT_CHARS_MAX = 500_000  # of all files together: of the rest an event only says that they changed
 LINES_MAX = 2_000  # of a file of which differences are shown: comparing takes quadratic time
-EVERY_S_MIN = 1.0
 _GLOB = re.compile(r"\*\*/|\*\*|\*|\?")
 _MEANS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
@@ -39,8 +38,6 @@ class FileSource(SourceKind):
     def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
         """Return the configuration with its defaults, as `SourceKind.checked`."""
         found = take_fields(self, config, {"directory": None, "pattern": "**/*", "every_s": 10.0})
-        if found["every_s"] < EVERY_S_MIN:
-            raise InvalidInput(f"`every_s` is at least {EVERY_S_MIN:.0f}")
         _root(found, settings)
         return found
 

@@ -17,12 +17,11 @@ from pattern_core.errors import InvalidInput
 from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.reading import read_in_child
 from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind, take_fields
-from pattern_core.web.download import Download, check_status
+from pattern_core.web.download import Download
 from pattern_core.web.policy import SourceSettings
 from pattern_core.web.web import READ_TIMEOUT_S, page_of
 from pattern_db.columns import Json, check_depth
 
-EVERY_S_MIN = 30.0  # reading a long page costs seconds of a core
 KEPT_CHARS_MAX = 50_000  # of the text that the next one is compared with; of a longer one the rest is not watched
 LINES_MAX = 2_000  # of which differences are shown: comparing takes quadratic time
 LINE_CHARS_MAX = 200  # of a value that is shown as it was and as it is
@@ -39,12 +38,11 @@ class PageSource(SourceKind):
         "select": "what is watched: a JSON pointer such as /price/0, or a CSS selector such as #price; empty: all",
         "every_s": "how often to ask, in seconds",
     }
+    every_s_min: ClassVar = 30.0  # reading a long page costs seconds of a core
 
     def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
         """Return the configuration with its defaults, as `SourceKind.checked`."""
         found = take_fields(self, config, {"url": None, "select": "", "every_s": 900.0})
-        if found["every_s"] < EVERY_S_MIN:
-            raise InvalidInput(f"`every_s` is at least {EVERY_S_MIN:.0f}")
         if len(found["select"]) > SELECT_CHARS_MAX:
             raise InvalidInput(f"`select` has at most {SELECT_CHARS_MAX} characters")
         settings.check(found["url"])
@@ -53,17 +51,13 @@ class PageSource(SourceKind):
     async def poll(self, account: SourceAccount) -> Arrivals:
         """Return what changed since the last look, as `SourceKind.poll`; the first look only remembers."""
         cursor, config = account.cursor, account.config
-        asked = {"If-None-Match": cursor.get("etag"), "If-Modified-Since": cursor.get("modified")}
-        headers = {name: value for name, value in asked.items() if value}
-        page = await account.fetch(config["url"], headers={"Accept": "*/*", **headers})
-        if page.status == 304:
+        page, after = await account.fetch_changed(config["url"])
+        if page is None:
             return Arrivals(cursor=cursor, wait_s=config["every_s"])
-        check_status(page)
         found = await _selected(page, config["select"])
         if found is None and not cursor:
             raise InvalidInput(f"{config['select']!r} selects nothing on {config['url']}")
         text = "[nothing is there]" if found is None else found[:KEPT_CHARS_MAX]
-        after = {"etag": page.headers.get("etag"), "modified": page.headers.get("last-modified")}
         if cursor and cursor["text"] == text:
             return Arrivals(cursor={**cursor, **after}, wait_s=config["every_s"])
         number = cursor.get("number", 0) + 1  # a value may return, and is an event then, too

@@ -33,11 +33,13 @@ from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.rss import words
 from pattern_core.sources.source import (
     IS_UNCLEAR,
+    UNREADABLE,
     Arrivals,
     Outgoing,
     SourceAccount,
     SourceEvent,
     SourceKind,
+    decision,
     take_fields,
 )
 from pattern_core.untrusted import plain
@@ -53,7 +55,6 @@ LIMIT_S = 120.0  # for a connection
 DAY_S = 86_400
 IMPLICIT_TLS = (993, 465)
 UNVERIFIED = "unverified"  # the room of those who did not prove their address
-WORDS = {"yes": True, "no": False}
 _ATOM, _LABEL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,64}", r"[A-Za-z0-9-]{1,63}"
 _ADDRESS = re.compile(rf"(?=.{{3,254}}\Z){_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*")
 _ID = re.compile(r"<[!-;=?-~]{1,250}>")
@@ -61,7 +62,7 @@ _ASKED = re.compile(r"<say_\d+\.(\w{1,60})\.ask@")
 _QUOTES = re.compile(r"(?m)(?:^[^\n>]+\n)?^[^\n>]+:[ \t]*\n+(?=>)|^>.*\n?|^-- \n[\s\S]*|^-+ ?Original Message[\s\S]*")
 _DATE = re.compile(rb'INTERNALDATE "([^"]+)"')
 _SIZE = re.compile(rb"RFC822\.SIZE (\d{1,12})")
-_MALFORMED = (LookupError, TypeError, AttributeError, ValueError, MessageError, RecursionError, AssertionError)
+_MALFORMED = (*UNREADABLE, MessageError, RecursionError, AssertionError)
 _BULK = ("bulk", "list", "junk", "auto_reply")
 _Found = TypeVar("_Found")
 
@@ -309,7 +310,7 @@ def _event(raw: bytes, size: int, address: str, authority: str) -> SourceEvent |
     is_believed = _is_believed(mail, author, authority)
     text = _text(mail)
     asked = _ASKED.match((_ID.findall(str(mail.get("In-Reply-To", ""))) or [""])[-1])
-    choice = WORDS.get(text.partition("\n")[0].strip(" .!").casefold()) if asked else None
+    choice = decision(text.partition("\n")[0]) if asked else None
     cut = f"[of {size} bytes, only the first {len(raw)} were read]" if size > len(raw) else ""
     return SourceEvent(
         native=" ".join(quote(part, safe="") for part in (author, native, subject)),

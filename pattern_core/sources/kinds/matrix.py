@@ -15,11 +15,19 @@ from hashlib import blake2b
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode
 
-from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, PermissionDenied, Unavailable
-from pattern_core.outbox import IS_FINAL
-from pattern_core.sources.source import Arrivals, Outgoing, SourceAccount, SourceEvent, SourceKind, take_fields
+from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied
+from pattern_core.sources.service import ServiceApi
+from pattern_core.sources.source import (
+    UNREADABLE,
+    Arrivals,
+    Outgoing,
+    SourceAccount,
+    SourceEvent,
+    SourceKind,
+    decision,
+    take_fields,
+)
 from pattern_core.untrusted import plain
-from pattern_core.web.download import Download
 from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json
 
@@ -31,7 +39,6 @@ ROOMS_MAX = 1_000  # of which something is remembered; any other counts as one o
 TYPING_MS = 6_000
 APPROVAL = "org.pattern.approval"  # in the content of a question: the id of its approval
 ANSWERS = {"✅": True, "❌": False}
-WORDS = {"yes": True, "no": False}
 ENCRYPTED = "This room is encrypted, so I cannot read what is written here. Please write to me in one that is not."
 _ID = re.compile(r"[!$@][^\s\0-\x1f\x7f-\x9f\ud800-\udfff]{1,254}")  # of a room, an event or a person
 _TOKEN = re.compile(r"[!-~]{1,800}")
@@ -43,8 +50,7 @@ _TIMELINE = {"limit": SYNC_EVENTS, "types": _TYPES, **_MEMBERS}
 _STATE = {"types": ["m.room.member", "m.room.name"], **_MEMBERS}
 _ROOM = {"timeline": _TIMELINE, "state": _STATE, "ephemeral": _NONE, "account_data": _NONE}
 _FILTER = {"room": _ROOM, "presence": _NONE, "account_data": {"types": ["m.direct"]}}
-_MALFORMED = (LookupError, TypeError, AttributeError, ValueError)  # one that is not as the protocol says stops no other
-_REFUSALS = {400: InvalidInput, 403: PermissionDenied, 404: NotFound, 413: InvalidInput}
+_API = ServiceApi(name="the homeserver", advice="make a new one, and set it as the secret")
 _Content = Mapping[str, Any]
 
 
@@ -132,7 +138,7 @@ class _Reading:
         if not _TOKEN.fullmatch(following):
             raise InvalidInput("the homeserver names no place to read on from")
         for one in _all(page.get("account_data")):
-            with suppress(*_MALFORMED):
+            with suppress(*UNREADABLE):
                 pairs = [(room, person) for person, rooms in one["content"].items() for room in rooms]
                 self.direct.clear()
                 self.direct |= {room: person for room, person in pairs[:ROOMS_MAX] if _ID.fullmatch(room)}
@@ -170,7 +176,7 @@ class _Reading:
         """Note the names of people; return that of the room, if it is among the events."""
         name = ""
         for event in events:
-            with suppress(*_MALFORMED):
+            with suppress(*UNREADABLE):
                 if event["type"] == "m.room.name":
                     name = event["content"]["name"][:200].encode("utf-8", "replace").decode()
                 elif event["type"] == "m.room.member":
@@ -193,11 +199,11 @@ class _Reading:
 
     async def _add_all(self, room: str, events: Sequence[_Content]) -> None:
         for event in events:
-            with suppress(*_MALFORMED):
+            with suppress(*UNREADABLE):
                 await self._add(room, event)
 
     async def _add(self, room: str, event: _Content) -> None:
-        """Add an event to what was found, if it is one that someone else wrote. Raises any of `_MALFORMED`."""
+        """Add an event to what was found, if it is one that someone else wrote. Raises any of `UNREADABLE`."""
         native, author, content = event["event_id"], event["sender"], event["content"]
         if author == self.me["id"] or not (_ID.fullmatch(native) and _ID.fullmatch(author)):
             return
@@ -217,7 +223,7 @@ class _Reading:
             text = f"(edited) {_words(content)}"
         elif event["type"] == "m.room.message":
             text = _words(content)
-            choice = WORDS.get(text.strip(" .!").casefold())
+            choice = decision(text)
             answered = (relation.get("m.in_reply_to") or {}).get("event_id")
             if answered and not relation.get("is_falling_back"):
                 asked = await self._find(room, answered)
@@ -322,43 +328,14 @@ async def _say(
 async def _call(
     account: SourceAccount, method: str, path: str, given: Mapping[str, Json] | None = None, timeout_s: float = 0.0
 ) -> dict[str, Any]:
-    """Call the client API, and return the answer. No error shows the token.
+    """Return what the client API answers.
 
     Raises:
-        Overloaded, Unavailable: not now; `details["retry_after_s"]` may say when.
-        InvalidInput, NotFound, PermissionDenied: the server will never accept this; or its answer is too long.
+        PatternError: as `ServiceApi.call`.
     """
     token = await account.secret("token")
     if not _TOKEN.fullmatch(token):
         raise InvalidInput("the secret with the access token holds characters that no token has; copy it again")
     url = f"{account.config['homeserver'].rstrip('/')}/_matrix/client/v3/{path}"
-    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
-    body = None if given is None else json.dumps(given).encode()
-    request: dict[str, Any] = {"method": method, "headers": headers, "body": body, "redirects_max": 0}
-    try:
-        return _result(await account.fetch(url, timeout_s=timeout_s, **request))
-    except PatternError as error:
-        words = error.message.replace(url, url.partition("?")[0]).replace(token, "…")
-        raise type(error)(words, **error.details) from None
-
-
-def _result(page: Download) -> dict[str, Any]:
-    if page.is_cut:
-        raise InvalidInput("what the homeserver sent is too long to be read")
-    answer, said, is_read = dict[str, Any](), f"HTTP status {page.status}", False
-    with suppress(ValueError, AttributeError, RecursionError):
-        found = json.loads(page.body)
-        said = f"{found.get('errcode', '')} {found.get('error', '')}"[:200].strip() or said
-        answer, is_read = found, True
-    if page.status == 200 and is_read:
-        return answer
-    if page.status == 429:
-        wait_ms = answer.get("retry_after_ms", 0)
-        is_time = isinstance(wait_ms, int) and 0 < wait_ms <= 3_600_000
-        wait_s = wait_ms / 1000 if is_time else page.retry_after_s or 5
-        raise Overloaded(f"the homeserver wants fewer requests: {said}", retry_after_s=wait_s)
-    if page.status == 401:
-        raise PermissionDenied(f"the homeserver does not know this access token: {said}; make a new one")
-    if page.status in _REFUSALS:
-        raise _REFUSALS[page.status](f"the homeserver refused this: {said}", **{IS_FINAL: True})
-    raise Unavailable(f"the homeserver cannot answer now: {said}")
+    request: dict[str, Any] = {"method": method, "headers": {"Authorization": f"Bearer {token}"}}
+    return dict((await _API.call(account, url, given, secrets=(token,), timeout_s=timeout_s, **request))[0])

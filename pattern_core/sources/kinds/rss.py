@@ -21,12 +21,11 @@ import trio
 
 from pattern_core.errors import InvalidInput
 from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind, take_fields
-from pattern_core.web.download import Download, check_status
+from pattern_core.web.download import Download
 from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json
 
 ENTRIES_MAX = 200  # of a feed, the first ones: they are the newest
-EVERY_S_MIN = 60.0
 TEXT_CHARS_MAX = 20_000  # of an entry, before its markup is removed five times as many
 _ENTITY = re.compile(rb"&([A-Za-z][A-Za-z0-9]*);")
 _OWN = (b"amp", b"lt", b"gt", b"quot", b"apos")
@@ -41,30 +40,25 @@ class FeedSource(SourceKind):
         "every_s": "how often to ask, in seconds",
         "first": "how many entries of the first look are delivered",
     }
+    every_s_min: ClassVar = 60.0
 
     def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
         """Return the configuration with its defaults, as `SourceKind.checked`."""
         found = take_fields(self, config, {"url": None, "every_s": 1800.0, "first": 1})
-        if found["every_s"] < EVERY_S_MIN:
-            raise InvalidInput(f"`every_s` is at least {EVERY_S_MIN:.0f}")
         settings.check(found["url"])
         return found
 
     async def poll(self, account: SourceAccount) -> Arrivals:
         """Return new entries, the oldest first, as `SourceKind.poll`."""
         cursor, wait_s = account.cursor, account.config["every_s"]
-        asked = {"If-None-Match": cursor.get("etag"), "If-Modified-Since": cursor.get("modified")}
-        headers = {name: value for name, value in asked.items() if value}
-        page = await account.fetch(cursor.get("url") or account.config["url"], headers={"Accept": "*/*", **headers})
-        if page.status == 304:
+        page, after = await account.fetch_changed(cursor.get("url") or account.config["url"])
+        if page is None:
             return Arrivals(cursor=cursor, wait_s=wait_s)
-        check_status(page)
         if page.is_cut:
             raise InvalidInput("the feed is too long to be read")
         entries = await trio.to_thread.run_sync(read_feed, page)
         first = len(entries) if cursor else account.config["first"]
         events = [SourceEvent(**entry, is_old=place >= first) for place, entry in enumerate(entries)]
-        after = {"etag": page.headers.get("etag"), "modified": page.headers.get("last-modified")}
         moved = page.url if page.is_moved else cursor.get("url")
         return Arrivals(events=events[::-1], cursor={**after, "url": moved, "seen": True}, wait_s=wait_s)
 

@@ -6,15 +6,14 @@ after they are stored. The service does not know a repeated message, so an answe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from pattern_core.errors import InvalidInput, Overloaded, PatternError, PermissionDenied, Unavailable
-from pattern_core.outbox import IS_FINAL
+from pattern_core.errors import PatternError
+from pattern_core.sources.service import ServiceApi
 from pattern_core.sources.source import (
-    IS_UNCLEAR,
+    UNREADABLE,
     Arrivals,
     Outgoing,
     SourceAccount,
@@ -22,7 +21,6 @@ from pattern_core.sources.source import (
     SourceKind,
     take_fields,
 )
-from pattern_core.web.download import Download
 from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json
 
@@ -31,6 +29,7 @@ POLL_S = 50  # how long the service waits for an update
 UPDATES_MAX = 50  # of one poll
 ALLOWED = ("message", "edited_message", "callback_query")
 _FILES = ("document", "photo", "voice", "audio", "video", "video_note", "sticker", "animation", "location", "contact")
+_API = ServiceApi(name="Telegram", advice="copy the token again from @BotFather", means={404: 401})  # of a wrong token
 _CALLBACK = "callback/"  # how the name of an event that is a pressed button begins
 
 
@@ -63,9 +62,7 @@ class TelegramChannel(SourceKind):
         updates = await _call(account, "getUpdates", asked, timeout_s=POLL_S)
         events = []
         for update in updates:
-            with suppress(
-                LookupError, TypeError, AttributeError, ValueError
-            ):  # one that no one can read stops no other
+            with suppress(*UNREADABLE):
                 events += [event for event in [_event(update, bot)] if event is not None]
         offset = {"offset": max(update["update_id"] for update in updates) + 1} if updates else {}
         return Arrivals(events=events, cursor={**cursor, "bot": bot, **offset})
@@ -147,49 +144,11 @@ def _words(message: Mapping[str, Any]) -> str:
 
 
 async def _call(account: SourceAccount, method: str, given: Mapping[str, Json], *, timeout_s: float = 0.0) -> Any:
-    """Call a method of the Bot API, and return its result. No error shows the token, which is part of the address.
+    """Return the result of a method of the Bot API. The token is part of the address.
 
     Raises:
-        Overloaded: too many messages; `details["retry_after_s"]` says when to continue.
-        InvalidInput: the service will never accept this.
-        PermissionDenied: the person blocked the bot, or the token is wrong.
-        Unavailable: there was no answer that could be read; whether it was done is unclear, unless it was not sent.
+        PatternError: as `ServiceApi.call`.
     """
     token = await account.secret("token")
     url = f"{account.config['base_url'].rstrip('/')}/bot{token}/{method}"
-    headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    try:
-        page = await account.fetch(
-            url, timeout_s=timeout_s, headers=headers, body=json.dumps(given).encode(), redirects_max=0
-        )
-    except Unavailable as error:
-        is_unclear = error.details.get("was_sent") is not False
-        raise Unavailable(error.message.replace(token, "…"), **{IS_UNCLEAR: is_unclear}) from None
-    except PatternError as error:
-        raise type(error)(error.message.replace(token, "…")) from None
-    return _result(page)
-
-
-def _result(page: Download) -> Any:
-    try:
-        answer = json.loads(page.body)
-        said = str(answer.get("description", ""))[:200]
-    except (ValueError, AttributeError, RecursionError):
-        answer, said = {}, f"HTTP status {page.status}"
-    if page.status == 200 and answer.get("ok") is True:
-        return answer.get("result")
-    match page.status:
-        case 429:
-            parameters = answer.get("parameters")
-            wait_s = parameters.get("retry_after", 5) if isinstance(parameters, dict) else 5
-            raise Overloaded(f"Telegram wants fewer messages: {said}", retry_after_s=wait_s)
-        case 401 | 404:
-            raise PermissionDenied(f"Telegram does not know this token: {said}; copy it again from @BotFather")
-        case 409:
-            raise Unavailable(f"another program asks for the updates of this bot: {said}")
-        case 403:
-            raise PermissionDenied(f"the person does not want messages of this bot: {said}", **{IS_FINAL: True})
-        case 400:
-            raise InvalidInput(f"Telegram refused this: {said}", **{IS_FINAL: True})
-        case _:
-            raise Unavailable(f"Telegram answered with {said}", **{IS_UNCLEAR: True})
+    return (await _API.call(account, url, given, secrets=(token,), timeout_s=timeout_s))[0]["result"]

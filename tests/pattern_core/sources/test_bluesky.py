@@ -70,7 +70,7 @@ class Asking:
         return [event.text for event in (await self.poll()).events]
 
     async def send(self, uri: str, text: str, send_id: str = SEND_ID) -> None:
-        await self.kind.send(self.account, uri, Outgoing(text=text, reply_to=uri), send_id)
+        await self.account.send(self.kind, uri, Outgoing(text=text, reply_to=uri), send_id)
 
 
 @asynccontextmanager
@@ -450,8 +450,9 @@ async def test_an_answer_that_cannot_be_read_is_no_defect_of_ours() -> None:
     async with asking() as (server, one):
         post = server.says("@bot.example hi")
         server.posts[post]["cid"] = 5
-        with pytest.raises(Unavailable, match="cannot be read"):
+        with pytest.raises(InvalidInput, match="cannot be read") as caught:
             await one.send(post, "Hello.")
+        assert caught.value.details[IS_UNCLEAR]
 
 
 async def test_limits_of_the_service_and_silence_are_obeyed() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pattern_core.outbox import ATTEMPTS_MAX
 from pattern_core.sources.channels import CODES_MAX
 from pattern_core.testing.channels import TelegramServer
 from pattern_core.testing.model import calls, says
+from pattern_db.columns import unix_ms
 from pattern_db.enums import DeliveryStatus, PersonStatus, TrustLevel
 from tests.pattern_core.sources.rig import ANNA, talking
 from tests.support import USER, Outside, in_memory, last_words, rows, until
@@ -162,13 +164,19 @@ async def test_a_message_with_an_unknown_outcome_is_sent_once_more_and_then_show
 async def test_too_many_messages_hold_back_the_account_and_nothing_is_lost() -> None:
     async with talking() as one:
         await one.lets_in()
-        one.server.too_many = 1
+        one.server.too_many = times = ATTEMPTS_MAX + 2
         one.server.says("Hi")
-        await until(lambda: len(one.server.exchanges) > 3 and one.server.too_many == 0)
-        await until(lambda: one.world.constellation.outbox.is_idle)
-        [said, _heard] = await one.deliveries()
-        assert (said.status, said.unclear) == (DeliveryStatus.PENDING, 0)
-        assert said.next_at > said.created_at
+        for left in reversed(range(times)):
+            await until(lambda: one.server.too_many == left)  # noqa: B023  # awaited here
+            await until(lambda: one.world.constellation.outbox.is_idle)
+            [said, _heard] = await one.deliveries()
+            assert (said.status, said.unclear, said.attempts) == (DeliveryStatus.PENDING, 0, 0)
+            wait_ms = unix_ms(said.next_at) - one.world.constellation.sources.storage.clock.now_ms()
+            assert 2_000 < wait_ms <= 3_000  # as the service says
+            one.channels._held_until_ms.clear()  # as if that time had passed
+            await one.world.database.write(lambda c: c.execute("UPDATE outbox SET next_at = created_at").fetchall())
+            one.world.constellation.outbox.changed()
+        assert await one.sent(1) == ["Hello."]
 
 
 async def test_long_answers_are_split_between_paragraphs() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from pattern_core.errors import InvalidInput, Overloaded, PatternError, PermissionDenied, Unavailable
+from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, PermissionDenied, Unavailable
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
 from pattern_core.outbox import IS_FINAL
@@ -232,7 +232,7 @@ async def test_other_codes_lead_to_a_new_connection_or_a_new_session() -> None:
 
 async def test_a_wrong_token_or_too_many_sessions_are_errors_in_words() -> None:
     async with DiscordServer() as server:
-        with pytest.raises(PermissionDenied, match="copy it again") as error:
+        with pytest.raises(PermissionDenied, match="copy the token again") as error:
             await Account(server, "wrong").once()
         assert "another-token" not in str(error.value)
         server.starts_left = 0
@@ -331,7 +331,7 @@ async def test_a_poll_proves_the_token_and_reads_what_was_missed() -> None:
         arrived = await KIND.poll(account.account)
         assert [one.text for one in arrived.events] == ["two"]
         assert arrived.cursor["session"] == "session1"
-        with pytest.raises(PermissionDenied, match="copy it again"):
+        with pytest.raises(PermissionDenied, match="copy the token again"):
             await KIND.poll(Account(account.server, "wrong").account)
 
 
@@ -368,10 +368,10 @@ async def test_the_service_s_limits_are_obeyed_and_its_refusals_have_words() -> 
         assert trio.current_time() - start >= 0.2
         await KIND.signal(account, ROOM)
         assert server.signals == 1
-        with pytest.raises(InvalidInput, match="Unknown Channel") as final:
+        with pytest.raises(NotFound, match="Unknown Channel") as final:
             await KIND.send(account, "123", Outgoing(text="Hi"), "say_2")
         assert final.value.details[IS_FINAL]
-        with pytest.raises(PermissionDenied, match="copy it again") as later:
+        with pytest.raises(PermissionDenied, match="copy the token again") as later:
             await KIND.send(Account(server, "wrong").account, ROOM, Outgoing(text="Hi"), "say_2")
         assert not later.value.details.get(IS_FINAL)
 

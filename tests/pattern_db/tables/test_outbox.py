@@ -28,8 +28,8 @@ def test_one_row_of_each_target_is_due_and_the_oldest_first(db: Connection) -> N
     outbox.delivered(db, rows[1], DAYS[2])
     with pytest.raises(RowConflict, match="the delivery a"):
         outbox.delivered(db, rows[1], DAYS[2])
-    outbox.failed(db, ONE, "no answer", DAYS[2])
-    outbox.failed(db, rows[3], "no agent", None)
+    outbox.failed(db, ONE, 1, "no answer", DAYS[2])
+    outbox.failed(db, rows[3], 1, "no agent", None)
     due, upcoming = outbox.due(db, DAYS[1], [], 9)
     assert ([row.id for row in due], upcoming) == (["c"], DAYS[2])
     found = {row.id: (row.status, row.attempts, row.last_error) for row in outbox.newest(db, "*", 9)}
@@ -49,7 +49,7 @@ def test_what_is_due_first_is_a_timer_or_a_delivery(db: Connection) -> None:
     assert outbox.first_due(db) == DAYS[1]
     outbox.add(db, ONE)
     assert outbox.first_due(db) == DAYS[0]
-    outbox.failed(db, ONE, "no answer", None)
+    outbox.failed(db, ONE, 1, "no answer", None)
     assert outbox.first_due(db) == DAYS[1]
 
 

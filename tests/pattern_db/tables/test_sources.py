@@ -77,7 +77,7 @@ def test_rows_of_one_chat_keep_their_order_and_others_do_not_wait(db: Connection
         for target in ("chat:chat_1", "agent:agent_1", "source:src_1:x"):
             outbox.add(db, row(f"{target}{number}", target))
             if number == 1:
-                outbox.failed(db, outbox.get(db, f"{target}1"), "no", LATER)
+                outbox.failed(db, outbox.get(db, f"{target}1"), 1, "no", LATER)
     assert [one.id for one in outbox.due(db, NOW, (), 9)[0]] == ["agent:agent_12"]
     first = outbox.get(db, "chat:chat_11")
     assert [one.id for one in outbox.next_of(db, first, 9)] == ["chat:chat_12"]

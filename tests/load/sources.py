@@ -1,0 +1,255 @@
+"""Sources under load: what idle accounts weigh, and what others notice of one that many events come from.
+
+The services are stand-ins of this process; who posts to the webhook is a process of its own, which gives way to others:
+`python -m tests.load.sources URL RATE SECONDS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from pattern_core.testing import bluesky_server, channels, discord_server, matrix_server
+from pattern_core.testing.bluesky_server import BlueskyServer
+from pattern_core.testing.channels import FeedServer, TelegramServer
+from pattern_core.testing.discord_server import DiscordServer
+from pattern_core.testing.matrix_server import MatrixServer
+from tests.bench.report import Figure, quantile
+from tests.bench.server import cpu_s, rss_kib
+from tests.load.world import NO_BOUND, SLOWER, Client, Found, Scale, others, prepared
+from tests.scenarios.server import Server
+from tests.sources import ROOT
+
+MIB_PER_ACCOUNT, CPU_SHARE, STORM_MIB = 2.0, 0.01, 64.0
+EVENTS_PER_S = 1_000  # of the storm
+SENDERS = 20
+ROUNDS = 4
+EVERY_S = 0.25  # between two turns of each of the others
+SECRETS = {
+    "hook": "a secret",
+    "telegram": channels.TOKEN,
+    "discord": discord_server.TOKEN,
+    "matrix": matrix_server.TOKEN,
+    "bluesky": bluesky_server.PASSWORD,
+}
+FEED = b"<rss><channel><item><guid>1</guid><title>One</title></item></channel></rss>"
+
+
+def _kinds() -> dict[str, tuple[Any, Callable[[Any], dict[str, object]]]]:
+    """By kind: a stand-in, and the configuration of an account there."""
+    return {
+        "telegram": (TelegramServer(), lambda one: {"token": "telegram", "base_url": one.url}),
+        "discord": (DiscordServer(), lambda one: {"token": "discord", "base_url": f"{one.url}{discord_server.REST}"}),
+        "matrix": (MatrixServer(), lambda one: {"token": "matrix", "homeserver": one.url}),
+        "bluesky": (
+            BlueskyServer(),
+            lambda one: {"handle": bluesky_server.HANDLE, "password": "bluesky", "base_url": one.url},
+        ),
+        "rss": (FeedServer(FEED), lambda one: {"url": f"{one.url}/feed"}),
+    }
+
+
+def reach(ports: Sequence[int], configs: Sequence[Mapping[str, object]]) -> dict[str, str]:
+    """The server's environment with what its sources may reach."""
+    services = [one[key] for one in configs for key in ("base_url", "homeserver") if key in one]
+    sources = {
+        "allow_private": True,
+        "ports": [80, *ports],
+        "services": services,
+        "secrets": {name: {"value": value} for name, value in SECRETS.items()},
+    }
+    return {"PATTERN_SOURCES": json.dumps(sources), "PATTERN_HTTP__RATE_PER_ADDRESS": NO_BOUND}
+
+
+async def _add(client: Client, home: str, kind: str, config: Mapping[str, object], found: Found) -> str:
+    body = {"name": kind, "kind": kind, "agent": "ada", "config": config}
+    return str(found.expect(await client.post(f"/constellations/{home}/sources", json=body), 201)["id"])
+
+
+async def idle(folder: Path, scale: Scale, found: Found) -> None:
+    """Measure what accounts weigh that wait: by long polls, heartbeats and questions at intervals."""
+    async with AsyncExitStack() as stack:
+        made: list[tuple[str, dict[str, object]]] = []
+        ports: list[int] = []
+        for _ in range(scale.accounts // len(_kinds()) + 1):
+            for kind, (service, config_of) in _kinds().items():
+                await stack.enter_async_context(service)
+                ports += getattr(service, "ports", (service.port,))
+                made.append((kind, config_of(service)))
+        homes = [f"c{number}" for number in range(len(made) // len(_kinds()))]
+        more = {**reach(ports, [config for _, config in made]), "PATTERN_SUPERVISOR__IDLE_PARK_S": "5"}
+        async with prepared(folder, homes, {}, more=more) as (server, client):
+            first = len(_kinds())  # what each kind needs is loaded with its first account
+            for kind, config in made[:first]:
+                await _add(client, homes[0], kind, config, found)
+            await _settled(server, client, first, scale, found)
+            memory, spent = rss_kib(server), cpu_s(server)
+            await trio.sleep(scale.rest_s)
+            before = (cpu_s(server) - spent) / scale.rest_s
+            for number, (kind, config) in enumerate(made[first:], first):
+                await _add(client, homes[number // first], kind, config, found)
+            await _settled(server, client, len(made), scale, found)
+            weight = (rss_kib(server) - memory) / 1_024 / scale.accounts
+            spent = cpu_s(server)
+            await trio.sleep(scale.rest_s)
+            share = (cpu_s(server) - spent) / scale.rest_s
+    note = f"{scale.accounts} accounts of {first} kinds, and {first} that were there before"
+    found.figures += [
+        Figure(name="an idle account", unit="MiB", values=[weight], most=MIB_PER_ACCOUNT, note=note),
+        Figure(name="idle accounts in all", unit="% CPU", values=[(share - before) * 100], most=CPU_SHARE * 100),
+        Figure(name="the server with them", unit="% CPU", values=[share * 100], note=f"with {first}: {before:.2%}"),
+    ]
+
+
+async def _settled(server: Server, client: Client, count: int, scale: Scale, found: Found) -> None:
+    """Wait until all accounts are asked, and constellations are parked."""
+    with trio.move_on_after(60) as scope:
+        while (state := await states(client)).get("active") != count:
+            await trio.sleep(0.1)
+    if scope.cancelled_caught:
+        found.failures.append(f"of {count} accounts, the states are {state}")
+    await trio.sleep(scale.rest_s)
+
+
+async def states(client: Client) -> dict[str, float]:
+    """How many sources are in each state."""
+    text = (await client.get(client.base_url.copy_with(path="/metrics"))).text
+    lines = [line for line in text.splitlines() if line.startswith("pattern_sources{")]
+    return {line.split('"')[1]: float(line.split()[-1]) for line in lines}
+
+
+async def storm(folder: Path, scale: Scale, found: Found) -> None:
+    """Compare turns of others before and while one account has more events than anyone can read."""
+    names = [f"c{number}" for number in range(5)]
+    async with TelegramServer() as phone:
+        config = {"token": "telegram", "base_url": phone.url}
+        more = reach([phone.port], [config])
+        async with prepared(folder, ["busy", *names], {}, more=more) as (server, client):
+            each = max(4, scale.messages // 8)
+            hook = await _add(client, "busy", "webhook", {"secret": "hook", "signature": "token"}, found)
+            await _add(client, "busy", "telegram", config, found)
+            where = "/constellations/busy/sources/telegram/people"
+            found.expect(await client.post(where, json={"person": "1", "status": "allowed"}), 200)
+            await others(client, names, 3, found)  # what is loaded at first use
+            storms: tuple[tuple[str, Callable[..., Awaitable[None]]], ...] = (
+                ("webhook", partial(_posted, f"{server.url}/hooks/{hook}", scale, found)),
+                ("polled", partial(_said, phone, found)),
+            )
+            for name, blow in storms:
+                calm, stormy, memory = list[float](), list[float](), rss_kib(server)
+                for _ in range(ROUNDS):  # in turn, as others use this machine, too
+                    await _rests(client, found)
+                    calm += await others(client, names, each, found, every_s=EVERY_S)
+                    async with trio.open_nursery() as nursery:
+                        await nursery.start(blow)
+                        stormy += await others(client, names, each, found, every_s=EVERY_S)
+                        nursery.cancel_scope.cancel()
+                _compare(name, calm, stormy, (rss_kib(server) - memory) / 1_024, found)
+    if not phone.sent:
+        found.failures.append("no one was answered")
+
+
+async def _rests(client: Client, found: Found) -> None:
+    """Wait until what came before is done."""
+    with trio.move_on_after(120):
+        for status in ("queued", "running"):
+            which = {"status": status, "limit": "1"}
+            while (await client.get("/constellations/busy/turns", params=which)).json()["items"]:
+                await trio.sleep(0.2)
+        return
+    found.failures.append("the busy constellation has turns after two minutes")
+
+
+def _compare(name: str, calm: Sequence[float], stormy: Sequence[float], grown: float, found: Found) -> None:
+    usual = quantile(calm, 0.99)
+    about: dict[str, Any] = {"unit": "ms", "share": 0.99}
+    found.figures += [
+        Figure(name="turns of others", values=calm, **about),
+        Figure(name=f"the same in a storm, {name}", values=stormy, most=SLOWER * usual, baseline=usual, **about),
+        Figure(name="memory that it costs", unit="MiB", values=[max(0.0, grown)], most=STORM_MIB),
+    ]
+
+
+async def _posted(
+    url: str, scale: Scale, found: Found, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Have a process post to a webhook until cancelled."""
+    command = [sys.executable, "-m", "tests.load.sources", url, str(EVENTS_PER_S)]
+    async with trio.open_nursery() as nursery:
+        process: trio.Process = await nursery.start(
+            partial(trio.run_process, command, stdout=-1, check=False, cwd=ROOT)
+        )
+        assert process.stdout is not None
+        said = await process.stdout.receive_some()
+        task_status.started()
+        try:
+            async for piece in process.stdout:
+                said += piece
+        finally:
+            counts = Counter(dict(json.loads(said[: said.rindex(b"}") + 1].splitlines()[-1])))
+            process.kill()
+            nursery.cancel_scope.cancel()
+            note = ", ".join(f"{count} × {status}" for status, count in sorted(counts.items()))
+            found.figures.append(Figure(name="answers to the webhook", unit="", values=[counts.total()], note=note))
+            if not counts["202"] or {*counts} - {"202", "429"}:
+                found.failures.append(f"the webhook was answered with {note}")
+
+
+async def _said(
+    phone: TelegramServer, _found: Found, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Have a person write without end, until cancelled."""
+    task_status.started()
+    number = 0
+    while True:
+        for _ in range(EVENTS_PER_S // 50):
+            phone.says(f"Message {(number := number + 1)}")
+        await trio.sleep(1 / 50)
+
+
+async def post(url: str, rate: float) -> None:
+    """Post to a webhook at a rate until killed, and say each second how often it was answered with what."""
+    os.nice(10)
+    host, _, rest = url.removeprefix("http://").partition(":")
+    port, _, path = rest.partition("/")
+    counts, began = Counter[str](), trio.current_time()
+
+    async def sender(first: int) -> None:
+        stream = await trio.open_tcp_stream(host, int(port))
+        number = first
+        while True:
+            body = json.dumps({"number": number, "words": "x" * 200})
+            head = f"POST /{path} HTTP/1.1\r\nHost: {host}\r\nX-Token: a secret\r\nContent-Length: {len(body)}\r\n\r\n"
+            await trio.sleep_until(began + number / rate)
+            await stream.send_all(f"{head}{body}".encode())
+            answer = b""
+            while b"\r\n\r\n" not in answer:
+                if not (piece := await stream.receive_some()):
+                    raise EOFError(answer)
+                answer += piece
+            top, _, left = answer.partition(b"\r\n\r\n")
+            length = int(top.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+            while len(left) < length:
+                left += await stream.receive_some()
+            counts[top.split()[1].decode()] += 1
+            number += SENDERS
+
+    async with trio.open_nursery() as nursery:
+        for first in range(SENDERS):
+            nursery.start_soon(sender, first)
+        while True:
+            print(json.dumps(counts), flush=True)
+            await trio.sleep(0.1)
+
+
+if __name__ == "__main__":
+    trio.run(post, sys.argv[1], float(sys.argv[2]))
