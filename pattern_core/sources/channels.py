@@ -322,7 +322,7 @@ class Channels:
         with scope, suppress(PatternError):
             while True:
                 kind, account = await self._sources.account(chat.source_id)
-                await kind.signal(account, chat.native)
+                await account.signal(kind, chat.native)
                 await trio.sleep(SIGNAL_S)
 
     def _put(self, work: UnitOfWork, target: str, says: Sequence[Outgoing]) -> None:
