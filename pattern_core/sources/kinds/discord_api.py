@@ -33,7 +33,9 @@ COMMAND = {
 _AGENT = "DiscordBot (Pattern, 1)"  # others are refused
 
 
-async def call(account: SourceAccount, path: str, given: Mapping[str, Any] | None = None) -> Any:
+async def call(
+    account: SourceAccount, path: str, given: Mapping[str, Any] | None = None, *, method: str | None = None
+) -> Any:
     """Call the API, with POST if something is given, and return its answer. No error shows the token.
 
     Raises:
@@ -44,10 +46,10 @@ async def call(account: SourceAccount, path: str, given: Mapping[str, Any] | Non
     """
     token = checked_word(await account.secret("token"))
     headers = {"Authorization": f"Bot {token}", "Content-Type": "application/json", "User-Agent": _AGENT}
-    body = None if given is None else json.dumps(given).encode()
+    body = json.dumps(given).encode() if given is not None else b"" if method else None
     url = f"{account.config['base_url'].rstrip('/')}{path}"
     try:
-        page = await account.fetch(url, headers=headers, body=body, redirects_max=0)
+        page = await account.fetch(url, method=method, headers=headers, body=body, redirects_max=0)
     except Unavailable as error:
         is_unclear = error.details.get("was_sent") is not False
         raise Unavailable(error.message.replace(token, "…"), **{IS_UNCLEAR: is_unclear}) from None

@@ -114,6 +114,7 @@ async def test_an_approval_by_button_after_a_restart() -> None:
 
 
 async def test_only_a_partner_answers_questions() -> None:
+    """Cases 73 and 213: no one may, until a person says who."""
     outside = Outside()
     rule = [{"tool": "mail", "type": "requires_consent"}]
     async with talking(calls("mail", {"to": "bob"}), tools=outside.tools) as one:

@@ -105,6 +105,7 @@ async def test_complaint_12_what_the_service_sends_again_after_a_restart_is_no_s
             await until(lambda: server.repeats == 0)
             await one.idle()
             assert len(await one.turns()) == len(server.sent) == 2
+            assert "Hi" not in last_words(one.world.provider.requests[-1])
 
 
 async def test_complaint_12_no_answer_is_one_behind() -> None:
