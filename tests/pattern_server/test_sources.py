@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import trio
 
+from pattern_core import portable
 from pattern_core.errors import NotFound
 from pattern_core.ids import SystemClock, seeded_randomness
 from pattern_core.models.providers.settings import Secret
@@ -216,10 +217,14 @@ async def test_an_archive_that_names_another_service_gets_no_secret_sent_there(t
     async with TelegramServer() as server, TelegramServer() as thief:
         async with asking(tmp_path / "one", server.port, thief.port, starts=False) as place:
             await source(place, "telegram", token="bot", base_url=thief.url)
-            made = (await place.admin.post("/constellations/home/export", json={})).json()
+            made = (await place.admin.post("/constellations/home/backup", json={})).json()
+            archive = tmp_path / "hostile.car"  # not paused, as our own archives are
+            with archive.open("xb") as file:
+                portable.write(Path(made["path"]), file, kind="constellation", id_or_name="home")
         async with asking(tmp_path / "two", server.port, thief.port, services=[server.url]) as place:
-            await place.admin.post("/constellations/import", json={"file": made["path"], "name": "moved"})
+            await place.admin.post("/constellations/import", json={"file": str(archive), "name": "moved"})
             where = "/constellations/moved/sources/telegram"
+            assert (await place.admin.get(where)).json()["state"] == "paused"
             refused = await place.admin.patch(where, json={"enabled": True})
             assert refused.status_code == 403 and "may not be sent a secret" in refused.text
             tested = (await place.admin.post(f"{where}/test")).json()
