@@ -79,7 +79,7 @@ class SourceEvent:
         names = {name: getattr(self, name)[:NAME_CHARS_MAX] for name in ("title", "author_name", "chat_name")}
         names |= {"text": cut, "link": self.link[:LINK_CHARS_MAX]}
         fields: dict[str, Any] = {**{name: getattr(self, name) for name in self.__slots__}, **names}
-        texts: dict[str, Any] = {name: _storable(one) for name, one in fields.items() if isinstance(one, str)}
+        texts: dict[str, Any] = {name: storable(one) for name, one in fields.items() if isinstance(one, str)}
         return SourceEvent(**{**fields, **texts})
 
 
@@ -278,7 +278,7 @@ def take_fields(kind: SourceKind, config: Mapping[str, Json], defaults: Mapping[
 _TYPES = {str: "a text", float: "a number", bool: "true or false", list: "a list", int: "a whole number"}
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Return the text without what cannot be stored: NUL, and halves of characters."""
     return text.replace("\0", "\u2400").encode("utf-8", "replace").decode("utf-8")
 

@@ -18,7 +18,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded, Pa
 from pattern_core.outbox import Outbox
 from pattern_core.sources.intake import check_filters, passes, wait_s
 from pattern_core.sources.kinds import SOURCES, is_channel, kind_of
-from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind
+from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind, storable
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
 from pattern_core.web.policy import SourceSettings
@@ -209,7 +209,7 @@ class Sources:
             if new:
                 changes["last_event_at"] = iso(now_ms)
             if arrived.cursor:
-                changes["sync_cursor"] = to_json(dict(arrived.cursor))
+                changes["sync_cursor"] = storable(to_json(dict(arrived.cursor)))
             sources.change(connection, source_id, changes)
 
         work = UnitOfWork()
