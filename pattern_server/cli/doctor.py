@@ -413,7 +413,8 @@ def _sources(config: Config) -> Looked:
             if row.source_type not in SOURCES:
                 yield "problem", f"{name} is a {row.source_type}, which this version does not know: update Pattern"
                 continue
-            kind, state = kind_of(row.source_type), "problem" if row.enabled else "note"
+            kind = kind_of(row.source_type)
+            state: State = "problem" if row.enabled else "note"
             for field in kind.secret_fields:
                 try:
                     trio.run(read_secret, settings.secrets, str(row.config.get(field)), "sources")

@@ -166,10 +166,10 @@ async def test_case_71_messages_of_several_chats_are_not_merged() -> None:
     async with talking(otherwise=repeats) as one:
         for person in (ANNA, BOB, "3"):
             await one.lets_in(person=person)
-        for person in (1, 2, 3):
-            one.server.says(f"from {person}", author=person)
+        for number in (1, 2, 3):
+            one.server.says(f"from {number}", author=number)
         await one.sent(3)
-        assert await answered(one) == {str(person): [str(person)] for person in (1, 2, 3)}
+        assert await answered(one) == {str(number): [str(number)] for number in (1, 2, 3)}
         assert len({session for _sender, session in await one.turns()}) == 3
 
 

@@ -21,7 +21,9 @@ from pattern_core.sources.kinds import kind_of
 from pattern_core.sources.source import SourceAccount
 from pattern_core.testing.bluesky_server import BlueskyServer
 from pattern_core.testing.channels import FeedServer
+from pattern_core.testing.discord_server import ROOM as DISCORD_ROOM
 from pattern_core.testing.mail_server import MailServer
+from pattern_core.testing.matrix_server import ANNA as MATRIX_ANNA
 from pattern_core.testing.matrix_server import MatrixServer
 from pattern_core.testing.wire import Play, WireServer
 from pattern_core.web.policy import SourceSettings
@@ -83,9 +85,9 @@ async def all_can_be_read(one: Talking) -> None:
         json.dumps(json.loads(row.payload)).encode()
     people = await one.channels.people("phone")
     json.dumps([one.name for one in people], ensure_ascii=False).encode()
-    row = await one.world.constellation.sources.get("phone")
-    assert row.enabled
-    json.dumps(dict(row.sync_cursor or {}), ensure_ascii=False).encode()
+    source = await one.world.constellation.sources.get("phone")
+    assert source.enabled
+    json.dumps(dict(source.sync_cursor or {}), ensure_ascii=False).encode()
 
 
 WRITER = {"id": 1, "is_bot": False, "first_name": "Anna", "last_name": "A"}
@@ -137,10 +139,10 @@ SENT: list[tuple[str, Any]] = [
 @given(st.lists(st.sampled_from(SENT).flatmap(lambda one: damaged(list(one))), min_size=5, max_size=12))
 async def test_gateway_events(events: list[Any]) -> None:
     async with test_discord.talking() as one:
-        for person in ("1", "2", test_discord.ROOM):
+        for person in ("1", "2", DISCORD_ROOM):
             await one.lets_in(PersonStatus.ALLOWED, person)
         for event in events:
-            one.server.put(*event[:1] or ["X"], *event[1:2] or [None])  # type: ignore[attr-defined]
+            one.server.put(*(event[:1] or ["X"]), *(event[1:2] or [None]))
         one.server.says("the end", author=2)
         await until(lambda: any(sent["channel_id"] == "1002" for sent in one.server.sent))
         await all_can_be_read(one)
@@ -158,7 +160,7 @@ STATED = [
         },
     },
     {"type": "m.reaction", "content": {"m.relates_to": {"event_id": "$e5", "key": "x"}}},
-    {"type": "m.room.member", "content": {"displayname": "Anna", "membership": "join"}, "state_key": test_matrix.ANNA},
+    {"type": "m.room.member", "content": {"displayname": "Anna", "membership": "join"}, "state_key": MATRIX_ANNA},
     {"type": "m.room.name", "content": {"name": "The room"}, "state_key": ""},
     {"type": "m.room.encrypted", "content": {"ciphertext": "x"}},
 ]
@@ -169,10 +171,10 @@ STATED = [
 async def test_matrix_events(events: list[Any]) -> None:
     async with MatrixServer() as server:
         server.page = 50
-        room, other = server.room(test_matrix.ANNA, name="The garden"), server.room("@bob:example.org")
-        async with test_matrix.writing(server=server, people=(test_matrix.ANNA, "@bob:example.org", room)) as one:
+        room, other = server.room(MATRIX_ANNA, name="The garden"), server.room("@bob:example.org")
+        async with test_matrix.writing(server=server, people=(MATRIX_ANNA, "@bob:example.org", room)) as one:
             for event in events:
-                given = {"type": "m.room.message", "content": {}, "sender": test_matrix.ANNA, **event}
+                given = {"type": "m.room.message", "content": {}, "sender": MATRIX_ANNA, **event}
                 server.put(room, given.pop("type"), given.pop("content"), given.pop("sender"), **given)
             server.says("the end", room=other, author="@bob:example.org")
             await until(lambda: any(sent["room_id"] == other for sent in server.sent))
@@ -309,7 +311,7 @@ async def test_values(bodies: list[bytes]) -> None:
         for body in (b'{"a": 0}', *bodies):
             server.body = body
             await one.poll()
-        server.body = b'{"a": "the end"}'
+        server.body = b'{"a": "the end \\ud800"}'
         assert any("the end" in words for words in await one.poll())
 
 
