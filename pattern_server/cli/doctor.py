@@ -421,7 +421,7 @@ def _sources(config: Config) -> Looked:
                 except InvalidInput as error:
                     yield state, f"{name}: {error.message}"
             if not row.enabled:
-                yield "note", f"{name} is paused; to go on: pattern source resume {where}"
+                yield "note", f"{name} is paused; to continue: pattern source resume {where}"
             elif row.error is not None:
                 advice = f"correct that, then: pattern source test {where}"
                 yield "problem", f"{name} fails since {row.failing_since}: {row.error}; {advice}"

@@ -63,8 +63,8 @@ def test_the_condition_of_a_file_counts_vectors_and_unavailable_folders() -> Non
     assert found.sources == []
     sources.create(connection, SourceRow("src_1", "broken", "rss", {}, NOW, NOW))
     sources.change(connection, "src_1", {"error": "it is away", "failing_since": NOW})
-    [(row, in_doubt, people)] = condition(connection).sources
-    assert (row.name, row.error, in_doubt, people) == ("broken", "it is away", 0, [])
+    [(source, in_doubt, people)] = condition(connection).sources
+    assert (source.name, source.error, in_doubt, people) == ("broken", "it is away", 0, [])
 
 
 async def test_a_groups_turn_is_a_tree_and_an_agents_is_not() -> None:
