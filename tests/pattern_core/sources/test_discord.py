@@ -416,18 +416,6 @@ async def test_a_channel_that_is_not_allowed_and_a_program_are_not_answered() ->
         assert len(await one.turns()) == 1
 
 
-async def test_messages_while_the_agent_is_busy_are_all_answered() -> None:
-    """Case 211 of the original system, which kept only the newest one."""
-    async with talking() as one:
-        await one.lets_in()
-        for text in ("one", "two", "three"):
-            one.server.says(text)
-        await one.sent(1)
-        await one.idle()
-        said = "".join(map(last_words, one.world.provider.requests))
-        assert all(text in said for text in ("one", "two", "three"))
-
-
 async def test_long_answers_are_split_at_lines() -> None:
     """Case 209, and defect 72: 5,000 characters, at most 2,000 in each message, also in channels."""
     long = "\n".join(f"{at} " + " ".join(map(str, range(at, at + 24))) for at in range(100, 150))
