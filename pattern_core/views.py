@@ -17,7 +17,7 @@ from pattern_db.tables import embedding_indexes, folders, messages, sources
 from pattern_db.tables.embedding_indexes import IndexRow
 from pattern_db.tables.folders import FolderRow
 from pattern_db.tables.messages import MessageRow
-from pattern_db.tables.sources import SourceRow
+from pattern_db.tables.sources import PersonRow, SourceRow
 
 StoredMessage = MessageRow
 TREE_MAX = 500  # turns below a group's turn
@@ -131,14 +131,15 @@ class Condition:
     """The condition of a constellation's contents, from its file alone, which can be read while it is parked.
 
     `index` is used for search by meaning, None before the first text; `done` of `total` texts have been processed for
-    it. `unavailable` are the folders that could not be read at the last scan, `failing` the sources that fail.
+    it. `unavailable` are the folders that could not be read at the last scan. Of each of the `sources` it is known how
+    many answers are in doubt, and who has been given a pairing code.
     """
 
     index: IndexRow | None
     done: int
     total: int
     unavailable: Sequence[FolderRow]
-    failing: Sequence[SourceRow]
+    sources: Sequence[tuple[SourceRow, int, Sequence[PersonRow]]]
 
 
 def condition(connection: Connection) -> Condition:
@@ -146,5 +147,8 @@ def condition(connection: Connection) -> Condition:
     active = embedding_indexes.active(connection)
     coverage = embedding_indexes.coverage(connection, active)
     unavailable = [folder for folder in folders.list_all(connection) if folder.status != "ready"]
-    failing = [source for source in sources.list_all(connection) if source.enabled and source.error is not None]
-    return Condition(index=active, done=coverage.done, total=coverage.total, unavailable=unavailable, failing=failing)
+    known = [
+        (one, sources.in_doubt(connection, one.id), [who for who in sources.people(connection, one.id) if who.code])
+        for one in sources.list_all(connection)
+    ]
+    return Condition(index=active, done=coverage.done, total=coverage.total, unavailable=unavailable, sources=known)

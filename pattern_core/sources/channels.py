@@ -30,7 +30,7 @@ from pattern_core.sources.source import IS_UNCLEAR, Outgoing, SourceEvent, split
 from pattern_core.sources.sources import CURSOR, Sources
 from pattern_core.turns.admission import NO_OPTIONS, IncomingMessage, TurnOptions
 from pattern_core.unit_of_work import UnitOfWork
-from pattern_core.untrusted import marked, masked, plain
+from pattern_core.untrusted import escaped, marked, masked, plain
 from pattern_core.views import view_turn
 from pattern_db.columns import Json, iso, to_json
 from pattern_db.connection import Connection
@@ -177,8 +177,10 @@ class Channels:
         said = self._row(f"chat:{source.id}:{event.chat}", Outgoing(text=words, reply_to=event.native))
 
         def store(connection: Connection) -> None:
-            known = [one for one in sources.people(connection, source.id) if (one.expires_at or "") > iso(now_ms)]
-            if len(known) < CODES_MAX and event.author not in [one.native for one in known]:
+            # A code that ended is replaced. A decision has no end: one of this very moment stays.
+            known = [one for one in sources.people(connection, source.id) if (one.expires_at or "~") > iso(now_ms)]
+            is_full = sum(one.status is PersonStatus.PENDING for one in known) >= CODES_MAX
+            if not is_full and event.author not in [one.native for one in known]:
                 sources.put_person(connection, person)
                 outbox.add(connection, said)
 
@@ -322,7 +324,7 @@ class Channels:
         with scope, suppress(PatternError):
             while True:
                 kind, account = await self._sources.account(chat.source_id)
-                await kind.signal(account, chat.native)
+                await account.signal(kind, chat.native)
                 await trio.sleep(SIGNAL_S)
 
     def _put(self, work: UnitOfWork, target: str, says: Sequence[Outgoing]) -> None:
@@ -367,13 +369,15 @@ class Channels:
 
 
 def _said(source: SourceRow, events: Sequence[SourceEvent]) -> str:
-    """Return what was said as the agent reads it. In a room anyone may have written it, so it is data there."""
-    words = "\n".join(one.text for one in events)
-    name = plain(events[0].author_name or events[0].author).replace("\n", " ")
-    if not events[0].room:
-        return f"From {name} ({source.source_type}):\n\n{words}"
-    room = plain(events[0].chat_name).replace("\n", " ")
-    return f"{name} wrote to you in the room {room} ({source.source_type}); answer there:\n\n{marked(words, name)}"
+    """Return what was said as the agent reads it. In a room anyone may have written it, so it is data there; in no
+    place can words or names look like our marks and headings.
+    """
+    words, room = "\n".join(one.text for one in events), events[0].room
+    name = " ".join((events[0].author_name or events[0].author).split())
+    if not room:
+        return f"From {escaped(name)} ({source.source_type}):\n\n{escaped(words)}"
+    origin = f"{name} in the room {' '.join((events[0].chat_name or room).split())}"
+    return f"This was said to you in a room ({source.source_type}); answer there:\n\n{marked(words, origin)}"
 
 
 def _alone(agent: Agent) -> dict[str, Json]:

@@ -21,8 +21,9 @@ from pattern_db.columns import Json
 from pattern_db.tables.sources import SourceRow
 
 TEXT_CHARS_MAX = 40_000  # of an event; the rest is cut, and says so
-NATIVE_CHARS_MAX = 500
 NAME_CHARS_MAX = 200
+LINK_CHARS_MAX = 2_000
+ID_CHARS_MAX = 5_000
 DIGEST_BYTES = 16
 IS_UNCLEAR = "is_unclear"  # in an error's details: perhaps it was done
 UNREADABLE = (LookupError, TypeError, AttributeError, ValueError)  # one object that no one can read stops no other
@@ -36,6 +37,9 @@ class SourceEvent:
     their ids there;
     `is_addressed` says that it was meant for the agent. `decides` is the id of an approval with a person's answer. What
     `is_old` is remembered, and not delivered.
+
+    Raises:
+        TypeError, ValueError: it has no id or no certain conversation, or a service sent something else than texts.
     """
 
     native: str
@@ -52,6 +56,16 @@ class SourceEvent:
     is_old: bool = False
     decides: tuple[str, bool] | None = None
 
+    def __post_init__(self) -> None:
+        ids = [self.native, self.author, self.room, *([] if self.chat is None else [self.chat])]
+        words = [self.text, self.title, self.link, self.author_name, self.chat_name]
+        if not all(isinstance(one, str) for one in (*ids, *words)):
+            raise TypeError("a part of an event is not a text")
+        if not self.native or (self.chat is not None and not (self.chat and self.author)):
+            raise ValueError("an event names no conversation or has no id, so nothing can be done with it")
+        if max(map(len, ids)) > ID_CHARS_MAX:
+            raise ValueError(f"an id of an event has more than {ID_CHARS_MAX} characters")
+
     @property
     def digest(self) -> bytes:
         """By which the event is known again."""
@@ -59,19 +73,14 @@ class SourceEvent:
 
     @property
     def bounded(self) -> SourceEvent:
-        """The event with texts of bounded length, which can be stored.
-
-        Raises:
-            InvalidInput: it has no id, or no certain conversation.
-        """
-        if not self.native or (self.chat is not None and not (self.chat and self.author)):
-            raise InvalidInput("an event names no conversation or has no id, so nothing can be done with it")
+        """The event with texts of bounded length, which can be stored."""
         cut = self.text[:TEXT_CHARS_MAX]
         if len(self.text) > TEXT_CHARS_MAX:
             cut += f"\n[{len(self.text) - TEXT_CHARS_MAX} more characters were left out]"
         names = {name: getattr(self, name)[:NAME_CHARS_MAX] for name in ("title", "author_name", "chat_name")}
-        fields: dict[str, Any] = {**{name: getattr(self, name) for name in self.__slots__}, **names, "text": cut}
-        texts: dict[str, Any] = {name: _storable(one) for name, one in fields.items() if isinstance(one, str)}
+        names |= {"text": cut, "link": self.link[:LINK_CHARS_MAX]}
+        fields: dict[str, Any] = {**{name: getattr(self, name) for name in self.__slots__}, **names}
+        texts: dict[str, Any] = {name: storable(one) for name, one in fields.items() if isinstance(one, str)}
         return SourceEvent(**{**fields, **texts})
 
 
@@ -160,6 +169,15 @@ class SourceAccount:
         """
         with _readable():
             return await kind.listen(self, receive)
+
+    async def signal(self, kind: SourceKind, chat: str) -> None:
+        """Show in a chat that the agent is busy, as `SourceKind.signal`.
+
+        Raises:
+            PatternError: as `SourceKind.signal`, or the chat has an id that this service cannot have.
+        """
+        with _readable():
+            await kind.signal(self, chat)
 
     async def send(self, kind: SourceKind, chat: str, said: Outgoing, send_id: str) -> None:
         """Say something in a chat, as `SourceKind.send`; if the answer cannot be read, perhaps it was accepted.
@@ -283,7 +301,7 @@ def decision(text: str) -> bool | None:
     return {"yes": True, "no": False}.get(text.strip(" .!").casefold())
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Return the text without what cannot be stored: NUL, and halves of characters."""
     return text.replace("\0", "\u2400").encode("utf-8", "replace").decode("utf-8")
 

@@ -18,7 +18,7 @@ from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded, Pa
 from pattern_core.outbox import Outbox
 from pattern_core.sources.intake import check_filters, passes, wait_s
 from pattern_core.sources.kinds import SOURCES, is_channel, kind_of
-from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind
+from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind, storable
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import check_plain
 from pattern_core.web.policy import SourceSettings
@@ -97,11 +97,7 @@ class Sources:
         if len(await self.all()) >= SOURCES_MAX:
             raise InvalidInput(f"a constellation has at most {SOURCES_MAX} sources; remove one")
         found, now = kind_of(kind), self.storage.now()
-        checked = found.checked(config, self.settings)
-        row = SourceRow(self.storage.ids.new("src"), name.strip(), kind, checked, now, now)
-        account = SourceAccount(row=row, settings=self.settings, clock=self.storage.clock)
-        for field in found.secret_fields:
-            await account.secret(field)
+        row = await self._proved(SourceRow(self.storage.ids.new("src"), name.strip(), kind, config, now, now))
         receiver = ReceiverRow((await self.roster.get(agent)).id, row.id)
 
         def store(connection: Connection) -> None:
@@ -118,8 +114,11 @@ class Sources:
 
         Raises:
             NotFound: there is no such source.
+            PatternError: it cannot be resumed, as `create`: it may come from an archive of another server.
         """
         row, now = await self.get(id_or_name), self.storage.now()
+        if enabled:
+            await self._proved(row)
         changes = {"enabled": enabled, "error": None, "failing_since": None, "updated_at": now}
 
         def store(connection: Connection) -> None:
@@ -210,7 +209,7 @@ class Sources:
             if new:
                 changes["last_event_at"] = iso(now_ms)
             if arrived.cursor:
-                changes["sync_cursor"] = to_json(dict(arrived.cursor))
+                changes["sync_cursor"] = storable(to_json(dict(arrived.cursor)))
             sources.change(connection, source_id, changes)
 
         work = UnitOfWork()
@@ -278,8 +277,7 @@ class Sources:
         """
         kind, account = await self.account(id_or_name)
         try:
-            for field in kind.secret_fields:
-                await account.secret(field)
+            await self._proved(account.row)  # before a secret is sent to where an archive says
             if not kind.is_called:
                 await account.ask(kind)
         except PatternError as error:
@@ -317,6 +315,15 @@ class Sources:
             raise NotFound(f"there is no delivery {delivery_id!r} of this source")
         await self.storage.database.write(outbox.set_unclear, row.id, 0)
         await self.outbox.retry(replace(row, unclear=0))
+
+    async def _proved(self, row: SourceRow) -> SourceRow:
+        """Return a source with its whole configuration: the operator's rules allow that, and its secrets are there."""
+        kind = kind_of(row.source_type)
+        proved = replace(row, config=kind.checked(row.config, self.settings))
+        account = SourceAccount(row=proved, settings=self.settings, clock=self.storage.clock)
+        for field in kind.secret_fields:
+            await account.secret(field)
+        return proved
 
     async def _store(self, store: Callable[[Connection], None], event: str, row: SourceRow) -> None:
         work = UnitOfWork()

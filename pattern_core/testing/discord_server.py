@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import trio
 
@@ -61,6 +61,8 @@ class DiscordServer(WireServer):
         self.heartbeat_ms = heartbeat_ms
         self.sent: list[dict[str, Any]] = []
         self.signals = 0
+        self.reactions: list[tuple[str, str]] = []  # to which message, and which
+        self.may_react = True
         self.callbacks: list[dict[str, Any]] = []  # to buttons and commands
         self.commands: list[dict[str, Any]] = []
         self.begun: list[str] = []  # `identify` and `resume`, in order
@@ -180,6 +182,9 @@ class DiscordServer(WireServer):
                 return document(found[: int(asked["limit"][0])][::-1])
             case "POST", ["channels", chat, "messages"] if chat in self.channels:
                 return self._send(chat, request.json())
+            case "PUT", ["channels", _chat, "messages", number, "reactions", sign, "@me"] if self.may_react:
+                self.reactions.append((number, unquote(sign)))
+                return Play(status=204)
             case "POST", ["channels", _chat, "typing"]:
                 self.signals += 1
                 return Play(status=204)

@@ -12,6 +12,8 @@ from pattern_db.errors import RowNotFound
 from pattern_db.tables import outbox
 
 _PENDING = "target GLOB 'source:' || ? || ':*' AND status = 'pending'"
+# What is said in a channel; before there is a chat, the row itself has the address.
+_SAID = "(target GLOB 'chat:' || ?1 || ':*' OR target IN (SELECT 'chat:' || id FROM source_chat WHERE source_id = ?1))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,7 @@ def delete(connection: Connection, source_id: str) -> None:
     Raises:
         RowNotFound: there is no such source.
     """
-    connection.execute(
-        "DELETE FROM outbox WHERE target GLOB 'source:' || ?1 || ':*' OR target IN"
-        " (SELECT 'chat:' || id FROM source_chat WHERE source_id = ?1)",
-        (source_id,),
-    )
+    connection.execute(f"DELETE FROM outbox WHERE target GLOB 'source:' || ?1 || ':*' OR {_SAID}", (source_id,))
     _SOURCES.delete(connection, source_id)
 
 
@@ -145,14 +143,21 @@ def waiting(connection: Connection, source_id: str) -> int:
     return found
 
 
+def in_doubt(connection: Connection, source_id: str) -> int:
+    """Return how many answers were perhaps sent and perhaps not, so that a person must decide."""
+    found: int = connection.execute(
+        f"SELECT count(*) FROM outbox WHERE {_SAID} AND status = 'dead' AND unclear > 0", (source_id,)
+    ).get
+    return found
+
+
 def newest_of(connection: Connection, source_id: str, limit: int, before: str | None) -> list[outbox.OutboxRow]:
     """Return what was and is to be delivered for a source, in both directions, newest first; those older than the id
     `before`.
     """
     return outbox.select(
         connection,
-        "WHERE (target GLOB 'source:' || ?1 || ':*' OR target IN (SELECT 'chat:' || id FROM source_chat WHERE"
-        " source_id = ?1)) AND (?2 IS NULL OR id < ?2) ORDER BY id DESC LIMIT ?3",
+        f"WHERE (target GLOB 'source:' || ?1 || ':*' OR {_SAID}) AND (?2 IS NULL OR id < ?2) ORDER BY id DESC LIMIT ?3",
         (source_id, before, limit),
     )
 

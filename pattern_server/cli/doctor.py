@@ -19,11 +19,14 @@ import trio
 
 from pattern_core.embeddings.embedder import EmbedderInfo, EmbedderUnavailable
 from pattern_core.embeddings.providers import make_embedder
-from pattern_core.errors import NotFound
-from pattern_core.ids import SystemClock
+from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.ids import SystemClock, now_text
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.shell.child import confinement
+from pattern_core.sources.kinds import SOURCES, kind_of
+from pattern_core.untrusted import plain
 from pattern_core.views import Condition, condition
+from pattern_core.web.policy import read_secret
 from pattern_db import maintenance
 from pattern_db.connection import open_in_memory, opened_at
 from pattern_db.errors import DatabaseError
@@ -46,7 +49,7 @@ from pattern_server.config import (
 )
 from pattern_server.models import open_models
 from pattern_server.sections import DISK_BYTES_EASY, EmbeddingsConfig, descriptors_max
-from pattern_server.settings import configured_mcp, embedder_settings, shell_settings
+from pattern_server.settings import configured_mcp, embedder_settings, shell_settings, source_settings
 
 DISK_BYTES_MIN = 100 * 1024 * 1024
 DESCRIPTORS_EASY = 1024
@@ -399,10 +402,34 @@ def _folders(config: Config) -> Looked:
 
 
 def _sources(config: Config) -> Looked:
-    for name, found in _conditions(config):
-        for source in found.failing:
-            advice = f"correct that, then: pattern source test {source.name} -c {name}"
-            yield "problem", f"{source.name} of {name} fails since {source.failing_since}: {source.error}; {advice}"
+    """Yield what is wrong with the accounts of sources and channels, as far as their rows and the configuration say."""
+    settings, now = source_settings(config), now_text(SystemClock())
+    for home, found in _conditions(config):
+        for row, in_doubt, people in found.sources:
+            name, where = f"{row.name} of {home}", f"{row.name} -c {home}"
+            if row.source_type not in SOURCES:
+                yield "problem", f"{name} is a {row.source_type}, which this version does not know: update Pattern"
+                continue
+            kind = kind_of(row.source_type)
+            state: State = "problem" if row.enabled else "note"
+            for field in kind.secret_fields:
+                try:
+                    trio.run(read_secret, settings.secrets, str(row.config.get(field)), "sources")
+                except InvalidInput as error:
+                    yield state, f"{name}: {error.message}"
+            if not row.enabled:
+                yield "note", f"{name} is paused; to continue: pattern source resume {where}"
+            elif row.error is not None:
+                advice = f"correct that, then: pattern source test {where}"
+                yield "problem", f"{name} fails since {row.failing_since}: {row.error}; {advice}"
+            elif kind.is_called and row.last_event_at is None:
+                yield "note", f"{name} was never called; have its service post to /hooks/{row.id}"
+            if in_doubt:
+                advice = f"pattern source deliveries {where} lists them, --retry ID sends one again"
+                yield "problem", f"{name}: perhaps sent, perhaps not: {in_doubt} answers; {advice}"
+            if waiting := [plain(one.name) for one in people if (one.expires_at or "") > now]:
+                advice = f"to let one in: pattern channel approve {row.name} CODE -c {home}"
+                yield "note", f"{name}: {', '.join(waiting)} may not talk yet; {advice}"
 
 
 def _conditions(config: Config) -> Iterator[tuple[str, Condition]]:

@@ -60,11 +60,11 @@ def test_the_condition_of_a_file_counts_vectors_and_unavailable_folders() -> Non
     found = condition(connection)
     assert (found.index, found.done, found.total) == (index, 0, 1)
     assert [(one.name, one.status_reason) for one in found.unavailable] == [("gone", "it was moved")]
-    assert found.failing == []
-    for name, changes in (("broken", {}), ("paused", {"enabled": False})):
-        sources.create(connection, SourceRow(f"src_{name}", name, "rss", {}, NOW, NOW))
-        sources.change(connection, f"src_{name}", {"error": "it is away", "failing_since": NOW, **changes})
-    assert [(one.name, one.error) for one in condition(connection).failing] == [("broken", "it is away")]
+    assert found.sources == []
+    sources.create(connection, SourceRow("src_1", "broken", "rss", {}, NOW, NOW))
+    sources.change(connection, "src_1", {"error": "it is away", "failing_since": NOW})
+    [(source, in_doubt, people)] = condition(connection).sources
+    assert (source.name, source.error, in_doubt, people) == ("broken", "it is away", 0, [])
 
 
 async def test_a_groups_turn_is_a_tree_and_an_agents_is_not() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import httpx2
 import pytest
 import trio
 
+from pattern_core import portable
 from pattern_core.errors import NotFound
 from pattern_core.ids import SystemClock, seeded_randomness
 from pattern_core.models.providers.settings import Secret
@@ -21,6 +23,8 @@ from pattern_core.sources.source import Arrivals, Receive, SourceAccount, Source
 from pattern_core.testing.channels import TOKEN, FeedServer, TelegramServer
 from pattern_core.testing.model import ScriptedProvider, says
 from pattern_core.web.policy import SourceSettings
+from pattern_db import maintenance
+from pattern_db.connection import opened_at
 from pattern_db.database import DatabaseThreads
 from pattern_db.tables.constellations import ConstellationRow
 from pattern_db.tables.sources import SourceRow
@@ -32,7 +36,7 @@ from pattern_server.metrics import Metrics
 from pattern_server.rates import BURST_S, EVENTS_PER_S
 from pattern_server.sources import SourceAccounts
 from tests.pattern_server.place import Place, config_for, serving
-from tests.support import until
+from tests.support import rows, until
 
 NOW = "2026-11-21T00:00:00.000Z"
 
@@ -40,12 +44,12 @@ FEED = b"<rss><channel><item><guid>1</guid><title>One</title></item></channel></
 
 
 @asynccontextmanager
-async def asking(folder: Path, *ports: int, starts: bool = True) -> AsyncIterator[Place]:
+async def asking(folder: Path, *ports: int, starts: bool = True, **others: Any) -> AsyncIterator[Place]:
     """A server that may reach these ports of loopback, with a constellation; it asks its sources if it `starts`."""
     secrets = {"bot": {"value": Secret(TOKEN)}, "hook": {"value": Secret("a secret")}}
     services = [f"http://127.0.0.1:{port}" for port in ports]
     reach: Any = {"ports": ports or (80,), "allow_private": True, "timeout_s": 1.0, "services": services}
-    reach["secrets"] = secrets
+    reach |= {"secrets": secrets, **others}
     config = config_for(folder, sources=reach, supervisor={"idle_park_s": 0.8})
     provider = ScriptedProvider(otherwise=says("Hello."))
     async with serving(config, {"scripted": provider}) as place:
@@ -175,6 +179,104 @@ async def test_a_constellation_that_is_gone_is_asked_no_more(tmp_path: Path) -> 
         with trio.fail_after(10):
             while place.parts.state.sources.states["active"]:
                 await trio.sleep(0.02)
+
+
+TABLES = ("data_sources", "agent_data_sources", "source_seen", "source_chat", "source_person", "source_turn", "outbox")
+
+
+async def counted(place: Place, name: str) -> dict[str, int]:
+    """How many rows a constellation has in the tables of sources and channels."""
+    principal = await place.parts.state.accounts.authenticate(place.parts.local_token)
+    async with place.parts.state.constellations.use(principal, name) as constellation:
+        read = constellation.database.read
+        return {table: int(str((await read(rows, f"SELECT count(*) FROM {table}"))[0][0])) for table in TABLES}
+
+
+async def talked(place: Place, server: TelegramServer) -> None:
+    """Have one person talk and another one get a code, so that every table of sources and channels has rows."""
+    await source(place, "telegram", token="bot", base_url=server.url)
+    people = {"person": "1", "status": "partner"}
+    await place.admin.post("/constellations/home/sources/telegram/people", json=people)
+    server.says("Hi")
+    server.says("And I?", author=2)
+    with trio.fail_after(10):
+        while sorted(text[:6] for text in server.texts) != ["Hello.", "I do n"]:
+            await trio.sleep(0.02)
+        while not all((await counted(place, "home")).values()):
+            await trio.sleep(0.02)
+
+
+async def test_an_export_has_no_secret_and_what_is_imported_is_paused_until_its_secret_is_there(tmp_path: Path) -> None:
+    async with TelegramServer() as server:
+        async with asking(tmp_path / "one", server.port) as place:
+            await talked(place, server)
+            before = await counted(place, "home")
+            made = (await place.admin.post("/constellations/home/export", json={})).json()
+        [code] = re.findall(r"code is (\w{8})", " ".join(server.texts))
+        archive = Path(made["path"]).read_bytes()
+        assert TOKEN.encode() not in archive and code.encode() not in archive
+        asked = len(server.requests)
+        async with asking(tmp_path / "two", server.port, secrets={}) as place:
+            moved = await place.admin.post("/constellations/import", json={"file": made["path"], "name": "moved"})
+            assert moved.status_code == 201, moved.text
+            after = await counted(place, "moved")
+            assert {name for name in TABLES if after[name] == before[name]} == set(TABLES[:4])
+            assert (after["source_person"], after["source_turn"], after["outbox"]) == (0, 0, 0)
+            where = "/constellations/moved/sources/telegram"
+            refused = await place.admin.patch(where, json={"enabled": True})
+            assert refused.status_code == 422 and "add [sources.secrets.bot]" in refused.text
+            assert (await place.admin.get(where)).json()["state"] == "paused"
+            assert len(server.requests) == asked
+        async with asking(tmp_path / "two", server.port) as place:
+            resumed = await place.admin.patch(where, json={"enabled": True})
+            assert (resumed.status_code, resumed.json()["state"]) == (200, "active")
+            server.says("Still there?")  # who may talk is decided again; what was there before is known
+            with trio.fail_after(10):
+                while len(server.sent) < 3:
+                    await trio.sleep(0.02)
+            assert "Your code is" in server.texts[2] and len(server.sent) == 3
+
+
+async def test_an_archive_that_names_another_service_gets_no_secret_sent_there(tmp_path: Path) -> None:
+    async with TelegramServer() as server, TelegramServer() as thief:
+        async with asking(tmp_path / "one", server.port, thief.port, starts=False) as place:
+            await source(place, "telegram", token="bot", base_url=thief.url)
+            made = (await place.admin.post("/constellations/home/backup", json={})).json()
+            archive = tmp_path / "hostile.car"  # not paused, as our own archives are
+            with archive.open("xb") as file:
+                portable.write(Path(made["path"]), file, kind="constellation", id_or_name="home")
+        async with asking(tmp_path / "two", server.port, thief.port, services=[server.url]) as place:
+            await place.admin.post("/constellations/import", json={"file": str(archive), "name": "moved"})
+            where = "/constellations/moved/sources/telegram"
+            assert (await place.admin.get(where)).json()["state"] == "paused"
+            refused = await place.admin.patch(where, json={"enabled": True})
+            assert refused.status_code == 403 and "may not be sent a secret" in refused.text
+            tested = (await place.admin.post(f"{where}/test")).json()
+            assert not tested["accepted"] and "may not be sent a secret" in tested["error"]
+            assert (await place.admin.post(f"{where}/sync")).status_code == 409
+            assert thief.requests == []
+
+
+async def test_a_backup_and_a_check_know_the_rows_of_sources_and_a_restored_copy_is_paused(tmp_path: Path) -> None:
+    async with TelegramServer() as server, asking(tmp_path, server.port) as place:
+        await talked(place, server)
+        before = await counted(place, "home")
+        made = (await place.admin.post("/constellations/home/backup", json={})).json()
+        with opened_at(Path(made["path"])) as copy:
+            assert maintenance.check(copy) == []
+            assert {table: copy.execute(f"SELECT count(*) FROM {table}").get for table in TABLES} == before
+        lost = tmp_path / "lost.db"
+        lost.write_bytes(Path(made["path"]).read_bytes())
+        with opened_at(lost) as copy:
+            copy.execute("PRAGMA foreign_keys = 0").fetchall()
+            copy.execute("DELETE FROM data_sources").fetchall()
+            found = {problem.split(" of ")[1].split()[0] for problem in maintenance.check(copy)}
+            assert found == {"agent_data_sources", "source_seen", "source_chat", "source_person"}
+        body = {"file": made["path"], "name": "copy"}
+        restored = await place.admin.post("/constellations/restore", json=body)
+        assert restored.status_code == 201, restored.text
+        assert (await place.admin.get("/constellations/copy/sources/telegram")).json()["state"] == "paused"
+        assert await counted(place, "copy") == before
 
 
 def test_metrics_without_sources() -> None:

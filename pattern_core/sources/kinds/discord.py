@@ -11,6 +11,7 @@ repeats the rest. If it ended the session, messages are read from each known cha
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from hashlib import blake2b
@@ -19,7 +20,7 @@ from urllib.parse import quote
 
 import trio
 
-from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, PermissionDenied, Unavailable
+from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, NotFound, PermissionDenied, Unavailable
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.discord_api import (
     ASKED,
@@ -63,6 +64,8 @@ AGAIN_S, NEW_SESSION_S = 1.0, 5.0  # before the next connection
 HEARTBEAT_S_MAX = 300.0
 CALLBACK_S = 3.0  # in which the service wants to know of a pressed button
 HEARTBEAT, IDENTIFY, RESUME = 1, 2, 6
+EMOJI_CHARS_MAX = 8
+_OF_EMOJI = ("So", "Sk", "Mn", "Me", "Cf")  # symbols, skin tones, forms, and what joins them
 _FINAL = {
     4004: f"Discord does not know this token; {NO_TOKEN}",
     4011: "Discord wants this bot in shards, which Pattern does not have; invite it to fewer servers",
@@ -111,7 +114,16 @@ class DiscordChannel(SourceKind):
         await call(account, f"/channels/{checked_id(chat)}/typing", {})
 
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
-        """Send a message, with two buttons if it is a question, as `SourceKind.send`. It notifies no one by name."""
+        """Send a message, with two buttons if it is a question, as `SourceKind.send`. It notifies no one by name.
+
+        An answer that is one emoji is a reaction to the message, where the bot may add some.
+        """
+        place = f"/channels/{checked_id(chat)}/messages"
+        if said.reply_to and not said.reply_to.startswith(INTERACTION) and _is_emoji(said.text.strip()):
+            sign, number = quote(said.text.strip(), safe=""), checked_id(said.reply_to.split("/")[1])
+            with suppress(PermissionDenied, InvalidInput, NotFound):
+                await call(account, f"{place}/{number}/reactions/{sign}/@me", method="PUT")
+                return
         message: dict[str, Json] = {
             "content": said.text,
             "nonce": blake2b(send_id.encode(), digest_size=12).hexdigest(),
@@ -128,7 +140,12 @@ class DiscordChannel(SourceKind):
                 for label, style, sign in answers
             ]
             message["components"] = [{"type": 1, "components": buttons}]
-        await call(account, f"/channels/{checked_id(chat)}/messages", message)
+        await call(account, place, message)
+
+
+def _is_emoji(text: str) -> bool:
+    """Return whether a text is one emoji, which may be made of several characters."""
+    return 0 < len(text) <= EMOJI_CHARS_MAX and all(unicodedata.category(one) in _OF_EMOJI for one in text)
 
 
 class _Gateway:

@@ -30,7 +30,9 @@ _API = ServiceApi(name="Discord", advice=NO_TOKEN)
 _AGENT = "DiscordBot (Pattern, 1)"  # others are refused
 
 
-async def call(account: SourceAccount, path: str, given: Mapping[str, Any] | None = None) -> Any:
+async def call(
+    account: SourceAccount, path: str, given: Mapping[str, Any] | None = None, *, method: str | None = None
+) -> Any:
     """Call the API, with POST if something is given, and return its answer.
 
     Raises:
@@ -39,7 +41,7 @@ async def call(account: SourceAccount, path: str, given: Mapping[str, Any] | Non
     token = checked_word(await account.secret("token"))
     headers = {"Authorization": f"Bot {token}", "User-Agent": _AGENT}
     url = f"{account.config['base_url'].rstrip('/')}{path}"
-    answer, sent = await _API.call(account, url, given, secrets=(token,), headers=headers)
+    answer, sent = await _API.call(account, url, given, secrets=(token,), headers=headers, method=method)
     if sent.get("x-ratelimit-remaining") == "0":
         # The next request of this channel would be refused.
         with suppress(ValueError):

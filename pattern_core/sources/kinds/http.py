@@ -24,6 +24,7 @@ from pattern_db.columns import Json, check_depth
 
 KEPT_CHARS_MAX = 50_000  # of the text that the next one is compared with; of a longer one the rest is not watched
 LINES_MAX = 2_000  # of which differences are shown: comparing takes quadratic time
+SHOWN_CHARS_MAX = 2_000  # of a line of a difference: a long one that is gone does not hide what came
 LINE_CHARS_MAX = 200  # of a value that is shown as it was and as it is
 SELECT_CHARS_MAX = 300
 HTML_BYTES_MAX = 1_000_000
@@ -63,7 +64,7 @@ class PageSource(SourceKind):
         number = cursor.get("number", 0) + 1  # a value may return, and is an event then, too
         events = []
         if cursor:
-            native = f"{number}:{blake2b(text.encode('utf-8', 'replace'), digest_size=16).hexdigest()}"
+            native = f"{number}:{blake2b(text.encode(), digest_size=16).hexdigest()}"
             shown = _difference(cursor["text"], text)
             events.append(SourceEvent(native=native, title="The page changed", link=config["url"], text=shown))
         return Arrivals(events=events, cursor={**after, "text": text, "number": number}, wait_s=config["every_s"])
@@ -108,7 +109,8 @@ def pointed(body: bytes, pointer: str) -> str | None:
             value = value[int(name)]
         else:
             return None
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    return text.encode("utf-8", "replace").decode()  # halves of characters cannot be stored, and so not be compared
 
 
 def select_html(data: bytes, select: str, charset: str) -> bytes:
@@ -135,4 +137,5 @@ def _difference(before: str, now: str) -> str:
     old, new = before.splitlines(), now.splitlines()
     if len(old) + len(new) > LINES_MAX:
         return f"It has {len(new)} lines; the differences are not shown."
-    return "\n".join(difflib.unified_diff(old, new, "before", "now", lineterm="", n=2))
+    lines = difflib.unified_diff(old, new, "before", "now", lineterm="", n=2)
+    return "\n".join(line if len(line) <= SHOWN_CHARS_MAX else f"{line[:SHOWN_CHARS_MAX]}…" for line in lines)

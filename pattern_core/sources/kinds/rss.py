@@ -77,7 +77,7 @@ def read_feed(page: Download) -> list[dict[str, Any]]:
     for entry in found:
         named = entry["native"] or entry["link"] or f"{entry['title']}\n{entry['text']}"
         text = words(entry["text"][: TEXT_CHARS_MAX * 5])[:TEXT_CHARS_MAX]
-        native = named if len(named) < 300 else blake2b(named.encode(), digest_size=16).hexdigest()
+        native = named if len(named) < 300 else blake2b(named.encode("utf-8", "replace"), digest_size=16).hexdigest()
         if native:
             entries.append({**entry, "native": native, "text": text, "title": words(entry["title"][:2000])})
         if len(entries) >= ENTRIES_MAX:

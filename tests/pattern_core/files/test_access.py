@@ -46,6 +46,7 @@ async def test_a_window_has_so_many_characters(ada: AgentFiles) -> None:
 
 
 async def test_names_may_leave_out_the_only_folder(ada: AgentFiles, shelf: Shelf) -> None:
+    """Case 160."""
     assert (await ada.read("sub/b.pdf", start_line=1, lines=1, chars_max=100)).path == "papers/sub/b.pdf"
     await shelf.virtual("books", access=FolderAccess.READ)
     with pytest.raises(NotFound, match="books/, papers/"):
@@ -69,6 +70,7 @@ async def test_other_agents_see_nothing(ada: AgentFiles, shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("path", ["papers/../a.md", "papers//a.md", "papers/.x", "../papers/a.md"])
 async def test_paths_do_not_lead_out(ada: AgentFiles, path: str) -> None:
+    """Case 157."""
     with pytest.raises(InvalidInput):
         await ada.read(path, start_line=1, lines=1, chars_max=10)
 

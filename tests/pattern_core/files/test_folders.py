@@ -153,6 +153,7 @@ async def found(shelf: Shelf, query: str) -> list[str]:
 
 
 async def test_a_directory_is_read_and_followed(shelf: Shelf, root: Path) -> None:
+    """Case 163."""
     await shelf.local(root, access=FolderAccess.READ)
     report = await shelf.index()
     assert (report.indexed, report.unchanged, report.removed, report.skipped) == (2, 0, 0, [])

@@ -87,8 +87,8 @@ async def talking(
         async with TelegramServer() as made, talking(*script, server=made, **options) as one:
             yield one
         return
-    options.setdefault("otherwise", says("Hello."))
-    async with running(script, sources=settings(server), clock=SystemClock(), **options) as world:
+    options = {"otherwise": says("Hello."), "clock": SystemClock(), **options}
+    async with running(script, sources=settings(server), **options) as world:
         if is_new:
             await world.agent()
             config = {"token": "bot", "base_url": server.url}

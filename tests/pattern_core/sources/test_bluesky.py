@@ -207,12 +207,14 @@ async def test_a_very_long_thread_is_an_event_without_it_and_only_if_no_one_is_e
 def test_what_is_excluded_beats_friends_and_friends_beat_the_rest(
     config: Mapping[str, Any], author: str, record: Mapping[str, Any], is_heard: bool
 ) -> None:
+    """Case 172."""
     writer = {"did": f"did:plc:{author}", "handle": f"{author}.example"}
     assert passes({**NO_FILTERS, **config}, writer, record, ME) is is_heard
     assert is_one_of([writer["did"].upper()], writer) and not is_one_of([author], writer)
 
 
 def test_a_mention_is_a_facet_and_not_a_word() -> None:
+    """Defect 65."""
     feature = {"$type": "app.bsky.richtext.facet#mention", "did": ME}
     assert mentions({"text": "hi", "facets": [{"features": [feature]}]}, ME)
     assert not mentions({"text": f"@{HANDLE} {ME}", "facets": [{"features": [{**feature, "did": "did:plc:x"}]}]}, ME)
@@ -243,6 +245,7 @@ async def test_a_thread_is_one_conversation_and_is_shown_with_its_posts() -> Non
 
 
 async def test_a_thread_with_someone_excluded_anywhere_leads_to_nothing() -> None:
+    """Case 173, and defect 54: it was shown without its thread."""
     async with asking(exclude_authors=["did:plc:eve"]) as (server, one):
         for place in ("above", "sibling", "below", "hidden"):
             top = server.says(f"{place} top", author="eve" if place == "above" else "anna", reason="")
@@ -272,6 +275,7 @@ async def test_the_conversation_is_the_one_that_the_service_shows_and_not_the_on
 
 
 async def test_gaps_and_long_threads_are_shown_as_such() -> None:
+    """Case 176."""
     async with asking() as (server, one):
         last = server.says("0", reason="")
         for number in range(1, 30):
@@ -304,6 +308,7 @@ async def test_no_post_can_look_like_several() -> None:
 
 
 def test_what_a_post_has_besides_words_is_said() -> None:
+    """Case 178."""
     quote = {"author": {"did": "did:plc:eve", "handle": "eve.example"}, "value": {"text": "quoted"}}
     media = {"$type": "app.bsky.embed.images#view", "images": [{"alt": "ü" * 400}, {"alt": ""}, 5]}
     both = {"$type": "app.bsky.embed.recordWithMedia#view", "media": media, "record": {"record": quote}}
@@ -329,6 +334,30 @@ async def test_programs_are_known_by_their_label_and_their_tag() -> None:
         server.says("@bot.example so am I")
         server.notifications[-1]["author"]["labels"] = [{"val": "bot"}]
         assert [event.is_bot for event in (await one.poll()).events] == [True, True]
+
+
+async def test_case_174_a_thread_of_others_is_heard_only_if_a_friend_writes_in_it() -> None:
+    async with asking(friends=["fred.example"]) as (server, one):
+        mine = server.says("my post", author=HANDLE, reason="")
+        theirs = server.says("what do you think?", author="bert", to=mine, reason="")
+        for author in ("carl", "fred"):
+            server.says(f"{author} thinks", author=author, to=theirs, reason="reply")
+        found = (await one.poll()).events
+        assert [(event.author, event.is_addressed) for event in found] == [
+            ("did:plc:carl", False),
+            ("did:plc:fred", True),
+        ]
+
+
+async def test_case_175_posts_of_a_person_in_a_thread_are_one_message_and_another_thread_is_its_own() -> None:
+    async with BlueskyServer() as server, talking(server.url) as world:
+        tops = [server.says(f"thread {number}", author="bert", reason="") for number in range(2)]
+        for text, top in (("one", 0), ("two", 0), ("three", 0), ("other", 1)):
+            server.says(f"@bot.example {text}", to=tops[top])
+        await until(lambda: len(server.written) >= 2)
+        await until(lambda: world.constellation.is_idle)
+        first, other = sorted(map(last_words, world.provider.requests), key=len, reverse=True)
+        assert all(word in first for word in ("one", "two", "three")) and "other" not in first and "other" in other
 
 
 # Answers

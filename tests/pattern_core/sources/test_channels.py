@@ -61,7 +61,7 @@ async def test_a_chat_a_topic_and_a_room_each_have_a_session_and_their_own_answe
         places = {(sent["chat_id"], sent.get("message_thread_id")) for sent in one.server.sent}
         assert places == {(1, None), (2, None), (-9, 5), (-9, None)}
         said = next(words for words in map(last_words, one.world.provider.requests) if "in the room" in words)
-        assert '<data from="Anna">' in said and "not for the bot" not in said
+        assert '<data from="Anna in the room The room">' in said and "not for the bot" not in said
 
 
 async def test_nothing_of_one_person_is_shown_to_another() -> None:
@@ -116,6 +116,7 @@ async def test_an_approval_by_button_after_a_restart() -> None:
 
 
 async def test_only_a_partner_answers_questions() -> None:
+    """Cases 73 and 213: no one may, until a person says who."""
     outside = Outside()
     rule = [{"tool": "mail", "type": "requires_consent"}]
     async with talking(calls("mail", {"to": "bob"}), tools=outside.tools) as one:

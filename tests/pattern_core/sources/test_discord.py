@@ -416,20 +416,8 @@ async def test_a_channel_that_is_not_allowed_and_a_program_are_not_answered() ->
         assert len(await one.turns()) == 1
 
 
-async def test_messages_while_the_agent_is_busy_are_all_answered() -> None:
-    """Case 211 of the original system, which kept only the newest one."""
-    async with talking() as one:
-        await one.lets_in()
-        for text in ("one", "two", "three"):
-            one.server.says(text)
-        await one.sent(1)
-        await one.idle()
-        said = "".join(map(last_words, one.world.provider.requests))
-        assert all(text in said for text in ("one", "two", "three"))
-
-
 async def test_long_answers_are_split_at_lines() -> None:
-    """Case 209 of the original system: 5,000 characters, at most 2,000 in each message, also in channels."""
+    """Case 209, and defect 72: 5,000 characters, at most 2,000 in each message, also in channels."""
     long = "\n".join(f"{at} " + " ".join(map(str, range(at, at + 24))) for at in range(100, 150))
     async with talking(says(long)) as one:
         await one.lets_in(PersonStatus.ALLOWED, ROOM)
@@ -438,6 +426,23 @@ async def test_long_answers_are_split_at_lines() -> None:
         await one.idle()
         assert all(len(text) <= 2000 and text.split()[0] == text.split()[1] for text in one.server.texts)
         assert " ".join(one.server.texts).split() == long.split()
+
+
+async def test_case_212_an_answer_that_is_an_emoji_is_a_reaction() -> None:
+    signs = ("\u2764\ufe0f", "\U0001f44d\U0001f3fd", "ok")
+    async with talking(*map(says, signs), otherwise=says("\U0001f44d")) as one:
+        await one.lets_in()
+        asked = [one.server.says(text) for text in ("thanks",)]
+        await until(lambda: len(one.server.reactions) == 1)
+        asked.append(one.server.says("really"))
+        await until(lambda: len(one.server.reactions) == 2)
+        assert one.server.reactions == [*zip(asked, signs[:2], strict=True)] and one.server.sent == []
+        one.server.says("is that a word?")
+        await one.sent(1)
+        one.server.may_react = False
+        one.server.says("and here?")
+        await one.sent(2)
+        assert one.server.texts == ["ok", "\U0001f44d"]
 
 
 async def test_an_approval_is_a_button_that_is_acknowledged_after_it_is_stored() -> None:

@@ -234,8 +234,17 @@ def test_texts_are_bounded_and_can_be_stored() -> None:
     event = SourceEvent(native="1", text="x" * (TEXT_CHARS_MAX + 5) + "\0\ud800").bounded
     assert event.text.endswith("[7 more characters were left out]")
     assert "\0" not in SourceEvent(native="1", text="a\0\ud800").bounded.text
-    with pytest.raises(InvalidInput, match="no conversation"):
-        SourceEvent(native="1", text="", chat="").bounded  # noqa: B018  # it raises
+    wrong: list[dict[str, Any]] = [
+        {"chat": ""},
+        {"chat": "1"},
+        {"native": ""},
+        {"text": None},
+        {"chat": 5, "author": "1"},
+        {"room": "x" * 9999},
+    ]
+    for odd in wrong:
+        with pytest.raises((TypeError, ValueError)):
+            SourceEvent(**{"native": "1", "text": "", **odd})
 
 
 def test_answers_are_split_within_limits() -> None:

@@ -50,6 +50,7 @@ async def test_lines_and_passages_are_found(tools: ToolRig, shelf: Shelf) -> Non
 
 
 async def test_files_are_written_with_the_call(tools: ToolRig, shelf: Shelf) -> None:
+    """Case 159."""
     await tools.call(file, op="write", path="papers/log.md", content="One.\n")
     await tools.call(file, op="append", path="papers/log.md", content="Two.\n")
     assert (await shelf.folders.content("papers", "log.md"))[1] == b"One.\nTwo.\n"
@@ -80,6 +81,7 @@ async def test_a_call_that_is_not_stored_writes_nothing(tools: ToolRig, shelf: S
 
 
 async def test_an_addition_to_what_changed_meanwhile_is_refused(tools: ToolRig, shelf: Shelf) -> None:
+    """Case 158: what a person changes in between is kept."""
     work = UnitOfWork()
     await file.call(tools.context(work), {"op": "append", "path": "papers/garden.md", "content": "More."})
     await shelf.folders.put_file("papers", "garden.md", b"Something else.")
@@ -107,6 +109,7 @@ async def test_what_does_not_fit_is_refused(tools: ToolRig, shelf: Shelf) -> Non
 
 
 async def test_a_file_is_written_to_the_disk_and_found(tools: ToolRig, tmp_path: Path) -> None:
+    """Case 155."""
     shelf = Shelf(tools.rig.database)
     await shelf.local(tmp_path, access=FolderAccess.READ_WRITE)
     for _ in range(2):  # as after a crash
@@ -119,6 +122,7 @@ async def test_a_file_is_written_to_the_disk_and_found(tools: ToolRig, tmp_path:
 
 
 async def test_what_does_not_fit_is_not_saved(tools: ToolRig, tmp_path: Path) -> None:
+    """Cases 156 and 162: a folder that may only be read, and paths that lead out."""
     shelf = Shelf(tools.rig.database)
     await shelf.local(tmp_path / "..", "up")
     folder_id = await shelf.local(tmp_path, access=FolderAccess.READ)
@@ -138,3 +142,14 @@ async def test_what_does_not_fit_is_not_saved(tools: ToolRig, tmp_path: Path) ->
         await tools.call(file, op="write", path="notes/a.md", content="x")
     assert [one.name for one in tmp_path.iterdir()] == ["link.md"]
     assert not (tmp_path.parent / "out.md").exists()
+
+
+async def test_case_161_a_change_after_reading_some_lines_keeps_the_whole_file(tools: ToolRig, shelf: Shelf) -> None:
+    """Defect 50: what was shown was written, with its header, and the rest was gone."""
+    lines = [f"line {number}\r\n" for number in range(500)]
+    await shelf.folders.put_file("papers", "long.txt", "".join(lines).encode())
+    shown = await tools.call(file, op="read", path="papers/long.txt", start_line=100, lines=3)
+    assert shown["data"]["content"].count("line") == 3
+    await tools.call(file, op="replace", path="papers/long.txt", old="line 100\r\n", content="changed\r\n")
+    lines[100] = "changed\r\n"
+    assert (await shelf.folders.content("papers", "long.txt"))[1] == "".join(lines).encode()

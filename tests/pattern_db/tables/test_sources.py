@@ -94,6 +94,10 @@ def test_all_of_a_source_goes_with_it(db: Connection) -> None:
     sources.see(db, "src_1", b"x" * 16)
     for target in ("chat:chat_1", "agent:agent_1", "source:src_1:x", "source:src_10:x"):
         outbox.add(db, row(target, target))
+    outbox.add(db, row("said", "chat:src_1:5", status=DeliveryStatus.DEAD, unclear=1))  # before there was a chat
+    outbox.add(db, row("refused", "chat:src_1:5", status=DeliveryStatus.DEAD))
+    assert (sources.in_doubt(db, "src_1"), sources.in_doubt(db, "src_10")) == (1, 0)
+    assert "said" in [one.id for one in sources.newest_of(db, "src_1", 9, None)]
     sources.pause_all(db)
     assert not sources.find(db, "news").enabled
     sources.delete(db, "src_1")

@@ -6,14 +6,18 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pattern_db.connection import opened_at
+from pattern_db.connection import Connection, opened_at
+from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.files import DataDirLock
+from pattern_db.tables import outbox, sources
+from pattern_db.tables.outbox import OutboxRow
+from pattern_db.tables.sources import PersonRow, SourceRow
 from pattern_server.cli.doctor import examine
 from pattern_server.config import load
 from tests.pattern_server.cli.conftest import Pattern
@@ -132,6 +136,64 @@ def test_a_folder_that_went_away(home: Pattern, tmp_path: Path) -> None:
     state, message = findings(home)["folders"]
     assert state == "problem"
     assert "pattern folder index papers -c home" in message
+
+
+NOW = "2026-11-30T00:00:00.000Z"
+SECRETS = """[sources.secrets.bot]
+value = "12345:a-token"
+[sources.secrets.empty]
+env = "PATTERN_TEST_NOT_SET"
+"""
+
+
+def about_sources(home: Pattern, data_dir: Path, store: Callable[[Connection], None]) -> list[tuple[str, str]]:
+    """What is found of a constellation's sources after something was stored."""
+    (file,) = data_dir.glob("constellations/*/pattern.db")
+    (data_dir.parent / "pattern.toml").write_text(SECRETS)
+    with opened_at(file) as connection, connection:
+        store(connection)
+    return [(row["state"], row["message"]) for row in _rows(home) if row["check"] == "sources"]
+
+
+TOLD: list[tuple[dict[str, Any], str, str]] = [
+    ({"error": "Telegram does not know this token; copy it again", "failing_since": NOW}, "problem", "copy it again"),
+    ({"error": "the service is away", "failing_since": NOW}, "problem", f"fails since {NOW}: the service is away"),
+    ({"config": {"token": "gone"}}, "problem", "add [sources.secrets.gone]"),
+    ({"config": {"token": "empty"}}, "problem", "set what [sources.secrets.empty] names"),
+    ({"config": {"token": "gone"}, "enabled": False}, "note", "add [sources.secrets.gone]"),
+    ({"enabled": False}, "note", "pattern source resume phone -c home"),
+    ({"source_type": "webhook", "config": {"secret": "bot"}}, "note", "post to /hooks"),
+    ({"source_type": "carrier"}, "problem", "does not know: update Pattern"),
+]
+
+
+@pytest.mark.parametrize(("fields", "state", "words"), TOLD)
+def test_what_is_wrong_with_an_account(
+    home: Pattern, data_dir: Path, fields: dict[str, Any], state: str, words: str
+) -> None:
+    given = {"source_type": "telegram", "config": {"token": "bot"}, **fields}
+    row = SourceRow(id="src_1", name="phone", created_at=NOW, updated_at=NOW, **given)
+    found = about_sources(home, data_dir, lambda connection: sources.create(connection, row))
+    assert (state, True) in [(one, words in message) for one, message in found]
+    assert "12345:" not in str(found)
+
+
+def test_what_is_in_doubt_and_who_waits_for_a_person(home: Pattern, data_dir: Path) -> None:
+    row = SourceRow("src_1", "phone", "telegram", {"token": "bot"}, NOW, NOW)
+    sound = about_sources(home, data_dir, lambda connection: sources.create(connection, row))
+    assert sound == []
+
+    def store(connection: Connection) -> None:
+        dead = OutboxRow("say_1", "chat:src_1:5", "{}", NOW, NOW, status=DeliveryStatus.DEAD, unclear=2)
+        outbox.add(connection, dead)
+        for name, until in (("Anna\x1b[2J", "9999-01-01T00:00:00.000Z"), ("Bob", NOW)):
+            person = PersonRow("src_1", name, name, PersonStatus.PENDING, NOW, code="ABCDEFGH", expires_at=until)
+            sources.put_person(connection, person)
+
+    doubt, waits = about_sources(home, data_dir, store)
+    assert doubt[0] == "problem" and "1 answers; pattern source deliveries phone -c home" in doubt[1]
+    assert waits[0] == "note" and "Anna" in waits[1] and "\x1b" not in waits[1] and "Bob" not in waits[1]
+    assert "pattern channel approve phone CODE -c home" in waits[1] and "ABCDEFGH" not in str((doubt, waits))
 
 
 def test_models_and_typing_errors(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
