@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import trio
 
-from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, NotFound, PermissionDenied, Unavailable
+from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, PermissionDenied, Unavailable
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.discord_api import (
     ASKED,
