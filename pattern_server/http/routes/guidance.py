@@ -99,7 +99,7 @@ async def update(guidance: str, body: GuidanceUpdateRequest, home: ToWrite) -> A
 
 @router.delete("/{guidance}", status_code=204)
 async def delete(guidance: str, home: ToWrite) -> None:
-    """Delete guidance with the feedback on it, and what was merged into it."""
+    """Delete guidance, its feedback, and what was merged into it."""
     await home.constellation.guidance.delete(guidance, author=home.caller.author)
 
 
