@@ -125,7 +125,7 @@ class Outbox:
             await self._deliver(row)
         except PatternError as error:
             work, now_ms = UnitOfWork(), self._storage.clock.now_ms()
-            is_held = isinstance(error, Overloaded)  # the target wants less at once, which is no failed attempt
+            is_held = isinstance(error, Overloaded)  # the target wants less at once; the attempt does not count
             attempts = row.attempts + (not is_held)
             wait_s = None if error.details.get(IS_FINAL) else wait_before(row.id, attempts)
             asked_s = error.details.get("retry_after_s")
