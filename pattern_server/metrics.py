@@ -253,6 +253,8 @@ class Metrics(Meters):
         yield "next_due_timestamp_seconds", words, (), _moment(self.next_due())
         if self.sources is not None:
             yield "sources", "Sources and channels by state, without paused ones.", ("state",), _by(self.sources.states)
+            words = "For how long the source that has failed for longest has failed; 0 if none fails."
+            yield "source_lag_seconds", words, (), {(): self.sources.lag_s}
             words = "When the last event of any source came, in Unix time; no sample before the first."
             yield "source_event_timestamp_seconds", words, (), _moment(self.sources.last_event_ms)
         rounds = self.backups()

@@ -68,13 +68,21 @@ class SourceAccounts:
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
         self._nursery: trio.Nursery | None = None
         self.polls: Counter[str] = Counter()  # by outcome: events, nothing, failure
-        self.failing: set[str] = set()
+        self.failing: dict[str, int] = {}  # since when, in Unix milliseconds
         self.last_event_ms: int | None = None
 
     @property
     def states(self) -> Mapping[str, int]:
         """How many accounts are asked, and how many of them fail."""
-        return {"failing": len(self.failing), "active": len(self._tasks.keys() - self.failing)}
+        return {"failing": len(self.failing), "active": len(self._tasks.keys() - self.failing.keys())}
+
+    @property
+    def lag_s(self) -> float:
+        """For how many seconds the account that has failed for longest has failed: what its service has since then is
+        not here yet.
+        """
+        now_ms = self._clock.now_ms()
+        return max((now_ms - since_ms for since_ms in self.failing.values()), default=0) / 1000
 
     async def changed(self, constellation_id: str, accounts: Mapping[str, bool]) -> None:
         """Note the accounts of a constellation, and whether each is to be asked.
@@ -155,7 +163,7 @@ class SourceAccounts:
                     with suppress(DatabaseError):
                         await self._registry.write(source_accounts.set_next, row.id, next_at)
                 await sleep_until(next_at, self._clock, trio.Event())
-        self.failing.discard(row.id)
+        self.failing.pop(row.id, None)
         if self._tasks.get(row.id) is scope:
             del self._tasks[row.id]
 
@@ -186,7 +194,7 @@ class SourceAccounts:
                 if await constellation.sources.receive(row.id, arrived):
                     self.last_event_ms = self._clock.now_ms()
                 asked.account = await constellation.sources.account(row.id)
-            self.failing.discard(row.id)
+            self.failing.pop(row.id, None)
             asked.seen = natives
         asked.failures = 0
         # A source with more events than that is read later, and costs others nothing.
@@ -195,7 +203,7 @@ class SourceAccounts:
     async def _failed(self, row: SourceAccountRow, error: PatternError | DatabaseError) -> None:
         self.polls["failure"] += 1
         if row.id not in self.failing:
-            self.failing.add(row.id)
+            self.failing[row.id] = self._clock.now_ms()
             _log.warning("a source cannot be asked", {"source": row.id, "reason": error.message})
             with suppress(PatternError, DatabaseError):
                 async with self.use(row.constellation_id) as constellation:

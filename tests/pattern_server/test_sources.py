@@ -113,10 +113,14 @@ async def test_a_source_that_fails_is_shown_and_harms_no_other(tmp_path: Path) -
                 await trio.sleep(0.02)
         assert "not a feed" in found[0]["error"]
         assert place.parts.state.sources.states == {"failing": 1, "active": 1}
+        lag_s = place.parts.state.sources.lag_s
+        await trio.sleep(0.01)
+        assert place.parts.state.sources.lag_s > lag_s
         await place.admin.patch("/constellations/home/sources/rss", json={"enabled": False})
         with trio.fail_after(5):
             while place.parts.state.sources.states != {"failing": 0, "active": 1}:
                 await trio.sleep(0.02)
+        assert place.parts.state.sources.lag_s == 0
 
 
 async def test_a_restart_asks_when_it_is_due_and_opens_no_file_before(tmp_path: Path) -> None:
