@@ -74,6 +74,7 @@ class DiscordServer(WireServer):
             ROOM: {"id": ROOM, "type": 0, "guild_id": SERVER, "name": "general", "parent_id": "400"},
             THREAD: {"id": THREAD, "type": 11, "guild_id": SERVER, "name": "a thread", "parent_id": ROOM},
         }
+        self.files: dict[str, bytes] = {}  # by path: what may be downloaded
         self.history: dict[str, list[dict[str, Any]]] = {}
         self._nonces: dict[str, dict[str, Any]] = {}
         self._number = 10_000
@@ -162,6 +163,8 @@ class DiscordServer(WireServer):
         """Return the answer to a request."""
         url = urlsplit(request.path)
         parts = url.path.removeprefix(f"{REST}/").split("/")
+        if request.path in self.files:
+            return Play(chunks=(self.files[request.path],))
         if request.headers.get("authorization") != f"Bot {TOKEN}":
             return document({"message": "401: Unauthorized", "code": 0}, status=401)
         match request.method, parts:
@@ -179,7 +182,11 @@ class DiscordServer(WireServer):
                 found = [one for one in known if not one["id"].isdecimal() or int(one["id"]) > after]
                 return document(found[: int(asked["limit"][0])][::-1])
             case "POST", ["channels", chat, "messages"] if chat in self.channels:
-                return self._send(chat, request.json())
+                if not request.headers["content-type"].startswith("multipart/"):
+                    return self._send(chat, request.json())
+                form = request.form()
+                name, data = form["files[0]"]
+                return self._send(chat, {**json.loads(form["payload_json"]), "content": f"<{name}>", "file": data})
             case "POST", ["channels", _chat, "typing"]:
                 self.signals += 1
                 return Play(status=204)

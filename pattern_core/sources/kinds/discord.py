@@ -37,7 +37,17 @@ from pattern_core.sources.kinds.discord_api import (
     json_object,
     message_fields,
 )
-from pattern_core.sources.source import Arrivals, Outgoing, Receive, SourceAccount, SourceEvent, SourceKind, take_fields
+from pattern_core.sources.source import (
+    Arrivals,
+    Outgoing,
+    Receive,
+    SourceAccount,
+    SourceEvent,
+    SourceKind,
+    bytes_of,
+    multipart,
+    take_fields,
+)
 from pattern_core.web.policy import SourceSettings
 from pattern_core.web.websocket import TOO_BIG, WebSocket, WebSocketClosed, open_websocket
 from pattern_db.columns import Json
@@ -104,13 +114,7 @@ class DiscordChannel(SourceKind):
 
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Send a message, with two buttons if it is a question, as `SourceKind.send`. It notifies no one by name."""
-        message: dict[str, Json] = {
-            "content": said.text,
-            "nonce": blake2b(send_id.encode(), digest_size=12).hexdigest(),
-            "enforce_nonce": True,
-            "allowed_mentions": {"parse": []},
-            "flags": 1 << 2,  # no previews of links
-        }
+        message: dict[str, Json] = {**_message(send_id), "content": said.text}
         if said.reply_to and not said.reply_to.startswith(INTERACTION):
             message["message_reference"] = {"message_id": said.reply_to.split("/")[1], "fail_if_not_exists": False}
         if said.approval is not None:
@@ -121,6 +125,21 @@ class DiscordChannel(SourceKind):
             ]
             message["components"] = [{"type": 1, "components": buttons}]
         await call(account, f"/channels/{checked_id(chat)}/messages", message)
+
+    async def send_file(self, account: SourceAccount, chat: str, said: Outgoing, data: bytes, send_id: str) -> None:
+        """Send a file, as `SourceKind.send_file`."""
+        form = multipart({"payload_json": json.dumps(_message(send_id))}, "files[0]", said.file_name, data)
+        await call(account, f"/channels/{checked_id(chat)}/messages", form)
+
+    async def download(self, account: SourceAccount, ref: str) -> bytes:
+        """Return the bytes of a file, as `SourceKind.download`."""
+        return bytes_of(await account.fetch(ref))
+
+
+def _message(send_id: str) -> dict[str, Json]:
+    """Return what every message has: a name by which a repetition is known, no notifications, no previews of links."""
+    nonce = blake2b(send_id.encode(), digest_size=12).hexdigest()
+    return {"nonce": nonce, "enforce_nonce": True, "allowed_mentions": {"parse": []}, "flags": 1 << 2}
 
 
 class _Gateway:

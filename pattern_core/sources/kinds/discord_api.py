@@ -15,7 +15,7 @@ import trio
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
 from pattern_core.outbox import IS_FINAL
-from pattern_core.sources.source import IS_UNCLEAR, SourceAccount
+from pattern_core.sources.source import IS_UNCLEAR, SourceAccount, SourceFile
 from pattern_core.web.download import Download
 
 FINAL_S = 900.0  # before a request that will be refused, until a person does something
@@ -33,8 +33,13 @@ COMMAND = {
 _AGENT = "DiscordBot (Pattern, 1)"  # others are refused
 
 
-async def call(account: SourceAccount, path: str, given: Mapping[str, Any] | None = None) -> Any:
-    """Call the API, with POST if something is given, and return its answer. No error shows the token.
+async def call(
+    account: SourceAccount,
+    path: str,
+    given: Mapping[str, Any] | tuple[str, bytes] | None = None,
+    method: str | None = None,
+) -> Any:
+    """Call the API, with POST if an object or a form is given, and return its answer. No error shows the token.
 
     Raises:
         Overloaded: too many requests; `details["retry_after_s"]` says when to continue.
@@ -43,11 +48,15 @@ async def call(account: SourceAccount, path: str, given: Mapping[str, Any] | Non
         Unavailable: there was no answer that could be read; whether it was done is unclear, unless it was not sent.
     """
     token = checked_word(await account.secret("token"))
-    headers = {"Authorization": f"Bot {token}", "Content-Type": "application/json", "User-Agent": _AGENT}
-    body = None if given is None else json.dumps(given).encode()
+    kind, body = (
+        given
+        if isinstance(given, tuple)
+        else ("application/json", json.dumps(given).encode() if given is not None else None)
+    )
+    headers = {"Authorization": f"Bot {token}", "Content-Type": kind, "User-Agent": _AGENT}
     url = f"{account.config['base_url'].rstrip('/')}{path}"
     try:
-        page = await account.fetch(url, headers=headers, body=body, redirects_max=0)
+        page = await account.fetch(url, headers=headers, body=None if given is None else body, redirects_max=0)
     except Unavailable as error:
         is_unclear = error.details.get("was_sent") is not False
         raise Unavailable(error.message.replace(token, "…"), **{IS_UNCLEAR: is_unclear}) from None
@@ -142,18 +151,22 @@ def interaction_fields(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def message_fields(data: Mapping[str, Any], bot: str, *, is_edit: bool) -> Mapping[str, Any]:
-    """Return the fields of an event for a message. Names are there instead of ids, and of files only their names."""
+    """Return the fields of an event for a message. Names are there instead of ids; an edit does not bring files."""
     words, author = str(data.get("content") or ""), data["author"]
     for one in data.get("mentions", ()):
         name = "" if one["id"] == bot else f"@{_name(one, one)}"
         words = words.replace(f"<@{one['id']}>", name).replace(f"<@!{one['id']}>", name)
     forwarded = [str(one["message"].get("content") or "") for one in data.get("message_snapshots", ())]
-    files = [f"[file {one.get('filename', '')}]" for one in data.get("attachments", ())]
-    shown = "\n".join(filter(None, [words.strip(), *forwarded, *files])) or "[something that cannot be shown]"
+    given = () if is_edit else data.get("attachments", ())
+    files = [SourceFile(name=str(one.get("filename", "file")), ref=str(one.get("url", ""))) for one in given]
+    shown = "\n".join(filter(None, [words.strip(), *forwarded])) or (
+        "" if files else "[something that cannot be shown]"
+    )
     return {
         "native": f"{checked_id(data['channel_id'])}/{checked_id(data['id'])}"
         + (f"/{edited_at(data)}" if is_edit else ""),
         "text": f"{'(edited) ' if is_edit else ''}{shown}",
+        "files": files,
         "author": checked_id(author["id"]),
         "author_name": _name(data, author),
         "is_bot": bool(author.get("bot")) or "webhook_id" in data,

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from pattern_core.errors import InvalidInput, Overloaded, PatternError, PermissionDenied, Unavailable
 from pattern_core.outbox import IS_FINAL
@@ -19,7 +20,10 @@ from pattern_core.sources.source import (
     Outgoing,
     SourceAccount,
     SourceEvent,
+    SourceFile,
     SourceKind,
+    bytes_of,
+    multipart,
     take_fields,
 )
 from pattern_core.web.download import Download
@@ -30,7 +34,8 @@ TELEGRAM = "https://api.telegram.org"
 POLL_S = 50  # how long the service waits for an update
 UPDATES_MAX = 50  # of one poll
 ALLOWED = ("message", "edited_message", "callback_query")
-_FILES = ("document", "photo", "voice", "audio", "video", "video_note", "sticker", "animation", "location", "contact")
+_FILES = ("document", "photo")  # are downloaded
+_OTHERS = ("voice", "audio", "video", "video_note", "sticker", "animation", "location", "contact")
 _CALLBACK = "callback/"  # how the name of an event that is a pressed button begins
 
 
@@ -91,6 +96,16 @@ class TelegramChannel(SourceKind):
             message["reply_markup"] = {"inline_keyboard": [buttons]}
         await _call(account, "sendMessage", message)
 
+    async def send_file(self, account: SourceAccount, chat: str, said: Outgoing, data: bytes, send_id: str) -> None:
+        """Send a file, as `SourceKind.send_file`."""
+        place = {key: str(value) for key, value in _place(chat).items()}
+        await _call(account, "sendDocument", multipart(place, "document", said.file_name, data))
+
+    async def download(self, account: SourceAccount, ref: str) -> bytes:
+        """Return the bytes of a file, as `SourceKind.download`."""
+        path = (await _call(account, "getFile", {"file_id": ref}))["file_path"]
+        return bytes_of(await _fetch(account, f"file/bot{{}}/{quote(path)}"))
+
 
 def _place(chat: str) -> dict[str, Json]:
     """Return where a chat or a topic is, as methods want it."""
@@ -131,23 +146,30 @@ def _event(update: Mapping[str, Any], bot: Mapping[str, Json]) -> SourceEvent | 
         native=f"{chat['id']}/{message['message_id']}{edited}",
         text=f"{'(edited) ' if edited else ''}{text.replace(mention, '').strip()}",
         is_addressed=is_addressed,
+        files=() if edited else _files(message),
         **about,
     )
 
 
 def _words(message: Mapping[str, Any]) -> str:
-    """Return what a message says; of files only that they are there."""
-    files = [
-        f"[{kind} {message[kind].get('file_name', '')}]" if isinstance(message[kind], dict) else f"[{kind}]"
-        for kind in _FILES
-        if kind in message
-    ]
+    """Return what a message says; of files that are not downloaded only that they are there."""
     said = message.get("text") or message.get("caption") or ""
-    return "\n".join(filter(None, (said, " ".join(files)))) or "[something that cannot be shown]"
+    files = [f"[{kind}]" for kind in _OTHERS if kind in message]
+    shown = "\n".join(filter(None, (said, " ".join(files))))
+    return shown or ("" if any(kind in message for kind in _FILES) else "[something that cannot be shown]")
 
 
-async def _call(account: SourceAccount, method: str, given: Mapping[str, Json], *, timeout_s: float = 0.0) -> Any:
-    """Call a method of the Bot API, and return its result. No error shows the token, which is part of the address.
+def _files(message: Mapping[str, Any]) -> list[SourceFile]:
+    """Return the file that a message may have; of the sizes of a photo the largest, which comes last."""
+    if (document := message.get("document")) is not None:
+        return [SourceFile(name=str(document.get("file_name", "document")), ref=document["file_id"])]
+    return [SourceFile(name="photo.jpg", ref=message["photo"][-1]["file_id"])] if message.get("photo") else []
+
+
+async def _call(
+    account: SourceAccount, method: str, given: Mapping[str, Json] | tuple[str, bytes], *, timeout_s: float = 0.0
+) -> Any:
+    """Call a method of the Bot API with an object or a form, and return its result.
 
     Raises:
         Overloaded: too many messages; `details["retry_after_s"]` says when to continue.
@@ -155,19 +177,26 @@ async def _call(account: SourceAccount, method: str, given: Mapping[str, Json], 
         PermissionDenied: the person blocked the bot, or the token is wrong.
         Unavailable: there was no answer that could be read; whether it was done is unclear, unless it was not sent.
     """
+    kind, body = given if isinstance(given, tuple) else ("application/json", json.dumps(given).encode())
+    headers = {"Content-Type": kind, "Accept": "application/json"}
+    return _result(await _fetch(account, f"bot{{}}/{method}", timeout_s=timeout_s, headers=headers, body=body))
+
+
+async def _fetch(account: SourceAccount, path: str, **request: Any) -> Download:
+    """Return what is at a path, in which `{}` stands for the token. No error shows that.
+
+    Raises:
+        PatternError: as `SourceAccount.fetch`.
+    """
     token = await account.secret("token")
-    url = f"{account.config['base_url'].rstrip('/')}/bot{token}/{method}"
-    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    url = f"{account.config['base_url'].rstrip('/')}/{path.format(token)}"
     try:
-        page = await account.fetch(
-            url, timeout_s=timeout_s, headers=headers, body=json.dumps(given).encode(), redirects_max=0
-        )
+        return await account.fetch(url, redirects_max=0, **request)
     except Unavailable as error:
         is_unclear = error.details.get("was_sent") is not False
         raise Unavailable(error.message.replace(token, "…"), **{IS_UNCLEAR: is_unclear}) from None
     except PatternError as error:
         raise type(error)(error.message.replace(token, "…")) from None
-    return _result(page)
 
 
 def _result(page: Download) -> Any:

@@ -270,7 +270,7 @@ async def test_only_what_is_for_the_bot_is_heard_and_names_are_there_instead_of_
         server.says("joined", chat=ROOM, type=7, mentions=[BOT])
         server.says(f"{ASKS} I am a program", chat=ROOM, author=3, webhook_id="77")
         server.says("see", attachments=[{"filename": "a.pdf"}])
-        await account.heard("and @Bob?", "yes", "I am a program", "see\n[file a.pdf]")
+        await account.heard("and @Bob?", "yes", "I am a program", "see")
         first, _, program, last = account.events
         assert (first.author_name, first.chat_name, first.room, first.is_bot) == ("Annie", "#general", ROOM, False)
         assert program.is_bot

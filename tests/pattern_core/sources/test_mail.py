@@ -290,8 +290,14 @@ async def test_the_words_of_html_and_the_names_of_attachments_and_of_a_long_mail
         long = b"From: a@example.org\r\n\r\n" + b"word " * 2_000_000
         for mail in (html, parts, long):
             server.put(mail)
-        said = [event.bounded.text for event in (await polls(server, first.cursor)).events]
-        assert said[:2] == ["Hi", "See this\n[attachment plan.pdf, 3 bytes]"]
+        found = [event.bounded for event in (await polls(server, first.cursor)).events]
+        said = [event.text for event in found]
+        assert said[:2] == ["Hi", "See this"]
+        [file] = found[1].files
+        assert file.name == "plan.pdf" and await account(server).download(KIND, file.ref) == b"ABC"
+        server.renumbers()
+        with pytest.raises(InvalidInput, match="another number"):
+            await account(server).download(KIND, file.ref)
         assert len(said[2]) < 50_000 and "more characters were left out" in said[2]
 
 
