@@ -141,7 +141,8 @@ class SourceAccount:
         Raises:
             InvalidInput: it is not configured, or empty.
         """
-        return await read_secret(self.settings.secrets, str(self.config[key]), "sources")
+        settings = self.settings
+        return await read_secret(settings.secrets, str(self.config[key]), "sources", settings.secrets_in)
 
     async def fetch(self, url: str, *, timeout_s: float = 0.0, **request: Any) -> Download:
         """Return what is at an address, as `Downloader.get`: only where the operator's policy allows.
@@ -159,6 +160,15 @@ class SourceAccount:
         """
         with _readable():
             return await kind.poll(self)
+
+    async def check(self, kind: SourceKind) -> str:
+        """Ask whether the account works, as `SourceKind.check`.
+
+        Raises:
+            PatternError: it does not.
+        """
+        with _readable():
+            return await kind.check(self)
 
     async def listen(self, kind: SourceKind, receive: Receive) -> float:
         """Have `receive` store what is new, as `SourceKind.listen`; what cannot be read is an error, as in `ask`.
@@ -225,6 +235,15 @@ class SourceKind(ABC):
             PatternError: the service could not be asked.
         """
         raise NotImplementedError
+
+    async def check(self, account: SourceAccount) -> str:
+        """Return the address at which people reach the account, if there is one, when the service was asked.
+
+        Raises:
+            PatternError: the service could not be asked.
+        """
+        await self.poll(account)
+        return ""
 
     async def listen(self, account: SourceAccount, receive: Receive) -> float:
         """Hand over what is new, and return in how many seconds to listen again, then with the new cursor.

@@ -21,8 +21,9 @@ BOT = {"id": 12345, "is_bot": True, "first_name": "Bot", "username": "pattern_bo
 class TelegramServer(WireServer):
     """A Bot API server. `says` and `presses` are what people do; `sent` is what the bot sent, in order.
 
-    Faults, each a number of times: `drops` accepts a message and closes the connection; `too_many` answers
-    429; `unable` shows no file; `silent` never answers; `repeats` sends updates again that were acknowledged; `reorders` sends them backwards.
+    Faults, each a number of times: `drops` accepts a message and closes the connection; `too_many` answers 429;
+    `unable` shows no file; `silent` never answers; `repeats` sends updates again that were acknowledged; `reorders`
+    sends them backwards.
     """
 
     def __init__(self) -> None:

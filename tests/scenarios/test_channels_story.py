@@ -23,6 +23,7 @@ from pattern_core.testing.mail_server import AUTHORITY, USER, MailServer
 from pattern_core.testing.model import calls, says
 from pattern_core.testing.wire import Play, WireRequest, WireServer, document
 from pattern_core.testing.wire_openai import replies
+from tests.pattern_server.cli.terminal import terminal
 from tests.scenarios.server import PROGRAM, Server, serving
 
 HOME = "/constellations/home"
@@ -130,7 +131,7 @@ async def test_people_talk_with_an_agent_where_they_are(tmp_path: Path) -> None:
     async with town() as there, serving(data, environment=there.environment(garden)) as server:
         async with server.client() as http:
             await furnish(http, there, garden)
-            code = await pairs(there, server)
+            code = await pairs(there.phone, server)
             await done(http, "POST", "/sources/phone/people", code=code, status="partner")
             there.phone.says("Please make the file. My word is rosebud.")
             await heard(lambda: "reply_markup" in there.phone.sent[-1], server)
@@ -148,6 +149,43 @@ async def test_people_talk_with_an_agent_where_they_are(tmp_path: Path) -> None:
             await explained(http, there, data)
 
 
+async def test_telegram_in_two_minutes(tmp_path: Path) -> None:
+    """The token is typed unseen, and kept in no file but its own; the next message after the approval is answered."""
+    async with Friend() as friend, TelegramServer() as phone:
+        sources = {"ports": [phone.port], "allow_private": True, "services": [phone.url]}
+        model = {"friend": {"kind": "openai", "base_url": f"{friend.url}/v1", "api_key": "sk-friend"}}
+        given = {"PATTERN_PROVIDERS": json.dumps(model), "PATTERN_SOURCES": json.dumps(sources)}
+        add = ("channel", "add", "phone", "telegram", "--agent", "ada", "--set", f"base_url={phone.url}")
+        of_home = ("-c", "home", "--data-dir", str(tmp_path))
+        async with serving(tmp_path, environment=given) as server:
+            async with server.client() as http:
+                assert (await http.post("/constellations", json={"name": "home"})).is_success
+                await done(http, "POST", "/agents", name="ada", model_provider="friend", model_name="friend-1")
+            async with terminal(*add, *of_home, columns=120) as screen:
+                await screen.until("telegram token:")
+                await screen.type("54321:a-wrong-token\r")
+                assert await screen.ended() == 1 and "does not know this token" in screen.text
+                assert not list((tmp_path / "secrets").iterdir())
+            async with terminal(*add, *of_home, columns=120) as screen:
+                await screen.until("telegram token:")
+                await screen.type(f"{telegram.TOKEN}\r")
+                assert await screen.ended() == 0, screen.text
+                assert "It works." in screen.text and "https://t.me/pattern_bot" in screen.text
+                assert telegram.TOKEN not in screen.raw.decode()
+            code = await pairs(phone, server)
+            async with terminal("channel", "approve", "phone", code, "--partner", *of_home) as screen:
+                assert await screen.ended() == 0, screen.text
+            phone.says("Good morning")
+            await heard(lambda: "You said: Good morning" in phone.texts, server)
+            [secret] = (tmp_path / "secrets").iterdir()
+            assert secret.read_text().strip() == telegram.TOKEN and secret.stat().st_mode & 0o077 == 0
+            others = [one for one in tmp_path.rglob("*") if one.is_file() and one != secret]
+            assert not [one for one in others if telegram.TOKEN.encode() in one.read_bytes()]
+            async with terminal("source", "remove", "phone", "--yes", *of_home) as screen:
+                assert await screen.ended() == 0, screen.text
+            assert not secret.exists()
+
+
 async def furnish(http: httpx2.AsyncClient, there: Town, garden: Path) -> None:
     """Create the agent with its folder, and the channels."""
     assert (await http.post("/constellations", json={"name": "home"})).is_success
@@ -160,11 +198,11 @@ async def furnish(http: httpx2.AsyncClient, there: Town, garden: Path) -> None:
         await done(http, "POST", "/sources", name=name, kind=kind, agent="ada", config=config)
 
 
-async def pairs(there: Town, server: Server) -> str:
+async def pairs(phone: TelegramServer, server: Server) -> str:
     """Write as a stranger; return the code in the answer."""
-    there.phone.says("Hello")
-    await heard(lambda: there.phone.sent, server)
-    return there.phone.texts[0].split("Your code is ")[1][:8]
+    phone.says("Hello")
+    await heard(lambda: phone.sent, server)
+    return phone.texts[0].split("Your code is ")[1][:8]
 
 
 async def others_ask(http: httpx2.AsyncClient, there: Town, server: Server) -> None:

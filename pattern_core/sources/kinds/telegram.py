@@ -55,6 +55,10 @@ class TelegramChannel(SourceKind):
         settings.check_service(found["base_url"], TELEGRAM)
         return found
 
+    async def check(self, account: SourceAccount) -> str:
+        """Return the address of the bot, as `SourceKind.check`. Two polls at once would disturb each other."""
+        return f"https://t.me/{(await _call(account, 'getMe', {}))['username']}"
+
     async def poll(self, account: SourceAccount) -> Arrivals:
         """Return new updates, as `SourceKind.poll`; waits for the first one."""
         cursor = account.cursor
