@@ -37,8 +37,9 @@ from pattern_core.untrusted import marked, masked, plain
 from pattern_core.views import view_turn
 from pattern_db.columns import Json, iso, to_json
 from pattern_db.connection import Connection
-from pattern_db.enums import PersonStatus, Role
+from pattern_db.enums import EffectStatus, PersonStatus, Role
 from pattern_db.errors import RowNotFound
+from pattern_db.journal import steps, turns
 from pattern_db.tables import meta, outbox, sources
 from pattern_db.tables.outbox import OutboxRow
 from pattern_db.tables.sources import PersonRow, SourceChatRow, SourceRow
@@ -74,7 +75,7 @@ class Channels:
         self._approvals = approvals
         self._seen: int | None = None  # the last event that was checked; None: events are not read
         self._held_until_ms: dict[str, int] = {}  # by source: its service wants to be left alone until then
-        self._working: dict[str, trio.CancelScope] = {}  # by turn: what shows in its chat that the agent is busy
+        self._working: dict[str, trio.Event] = {}  # by turn: ends what shows in its chat that the agent is busy
         known.outbox.on_due("source", self._receive)
         known.outbox.on_due("chat", self._send)
 
@@ -312,10 +313,10 @@ class Channels:
             return
         (chat, person, reply_to), files = address, list[str]()
         if turn_id in self._working:
-            self._working.pop(turn_id).cancel()
+            self._working.pop(turn_id).set()
         if event.name in _BEGINS:
-            self._working[turn_id] = scope = trio.CancelScope()
-            nursery.start_soon(self._signal, chat, scope)
+            self._working[turn_id] = trio.Event()
+            nursery.start_soon(self._signal, chat, turn_id, self._working[turn_id])
         if event.name in (*_BEGINS, "turn.waiting"):
             return
         if event.name == "approval.requested":
@@ -341,13 +342,25 @@ class Channels:
         says += [Outgoing(text="", reply_to=reply_to, file=path) for path in files]
         self._put(work, f"chat:{chat.id}", says)
 
-    async def _signal(self, chat: SourceChatRow, scope: trio.CancelScope) -> None:
-        """Show in a chat that the agent is busy, until cancelled; it does not matter if that fails."""
-        with scope, suppress(PatternError):
-            while True:
+    async def _signal(self, chat: SourceChatRow, turn_id: str, ended: trio.Event) -> None:
+        """Show in a chat that the agent is busy, and with which tool, until its turn ended or waits. It does not matter
+        if that fails. The message that says it is stored, so that it is changed and deleted also after a restart.
+        """
+        database, key, said = self._storage.database, f"shown_for_{turn_id}", ""
+        with suppress(PatternError, RowNotFound):
+            while not ended.is_set():
                 kind, account = await self._sources.account(chat.source_id)
                 await kind.signal(account, chat.native)
-                await trio.sleep(SIGNAL_S)
+                with trio.move_on_after(SIGNAL_S):
+                    await ended.wait()
+                text, shown = await database.read(_busy_with, turn_id), await database.read(meta.get, key)
+                if ended.is_set() and shown:
+                    await kind.show(account, chat.native, "", shown)
+                    await database.write(meta.delete, key)
+                elif text not in ("", said) and not ended.is_set():
+                    said, now = text, await kind.show(account, chat.native, text, shown or "")
+                    if now and now != shown:
+                        await database.write(meta.put, key, now)
 
     def _put(self, work: UnitOfWork, target: str, says: Sequence[Outgoing]) -> None:
         for one in says:
@@ -395,6 +408,12 @@ class Channels:
             if isinstance(after_s, int | float) and error.code == "overloaded":
                 self._held_until_ms[target] = now_ms + round(after_s * 1000)
             raise
+
+
+def _busy_with(connection: Connection, turn_id: str) -> str:
+    """Return words on the tool that a turn waits for, if it does."""
+    calls = steps.calls_of_turn(connection, turns.by_id(connection, turn_id).key)
+    return f"(busy with {calls[-1].tool} …)" if calls and calls[-1].status == EffectStatus.STARTED else ""
 
 
 def _said(source: SourceRow, events: Sequence[SourceEvent], files: Sequence[str]) -> str:

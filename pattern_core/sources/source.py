@@ -179,7 +179,7 @@ class SourceAccount:
         with _readable():
             return await kind.listen(self, receive)
 
-    async def send(self, kind: SourceKind, chat: str, said: Outgoing, send_id: str, data: bytes) -> None:
+    async def send(self, kind: SourceKind, chat: str, said: Outgoing, send_id: str, data: bytes = b"") -> None:
         """Say something in a chat, or send the file with these bytes, as `SourceKind.send`; if the answer cannot be
         read, perhaps it was accepted.
 
@@ -280,6 +280,15 @@ class SourceKind(ABC):
         Raises:
             PatternError: it was not accepted.
         """
+
+    async def show(self, account: SourceAccount, chat: str, text: str, shown: str) -> str:
+        """Show in a chat what the agent does: change the message with the id `shown`, delete it if there is no text, or
+        say it anew, and notify no one. Return its id; empty where a service cannot change messages.
+
+        Raises:
+            PatternError: it was not accepted.
+        """
+        return ""
 
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Say something in a chat; `send_id` is always the same for it.

@@ -30,6 +30,7 @@ class TelegramServer(WireServer):
         super().__init__()
         self.sent: list[dict[str, Any]] = []
         self.signals = 0
+        self.changes: list[str] = []  # of messages that say what the agent does, in order
         self.answered: list[str] = []  # buttons that stopped waiting
         self.drops = self.too_many = self.unable = self.silent = self.repeats = 0
         self.reorders = False
@@ -99,6 +100,12 @@ class TelegramServer(WireServer):
             case "sendChatAction":
                 self.signals += 1
                 return _done(True)
+            case "editMessageText" | "deleteMessage":
+                self.changes.append(str(given["text"] if method == "editMessageText" else "deleted"))
+                return _done(True)
+            case "sendMessage" if given.get("disable_notification"):
+                self.changes.append(str(given["text"]))
+                return _done({"message_id": 9_000 + len(self.changes)})
             case "answerCallbackQuery":
                 self.answered.append(str(given["callback_query_id"]))
                 return _done(True)

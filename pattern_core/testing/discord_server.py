@@ -61,6 +61,7 @@ class DiscordServer(WireServer):
         self.heartbeat_ms = heartbeat_ms
         self.sent: list[dict[str, Any]] = []
         self.signals = 0
+        self.changes: list[str] = []  # of messages that say what the agent does, in order
         self.callbacks: list[dict[str, Any]] = []  # to buttons and commands
         self.commands: list[dict[str, Any]] = []
         self.begun: list[str] = []  # `identify` and `resume`, in order
@@ -181,6 +182,12 @@ class DiscordServer(WireServer):
                 known = self.history.get(chat, ())
                 found = [one for one in known if not one["id"].isdecimal() or int(one["id"]) > after]
                 return document(found[: int(asked["limit"][0])][::-1])
+            case "PATCH", ["channels", _chat, "messages", _number]:
+                self.changes.append(str(request.json()["content"]))
+                return document({})
+            case "DELETE", ["channels", _chat, "messages", _number]:
+                self.changes.append("deleted")
+                return Play(status=204)
             case "POST", ["channels", chat, "messages"] if chat in self.channels:
                 if not request.headers["content-type"].startswith("multipart/"):
                     return self._send(chat, request.json())
@@ -199,6 +206,9 @@ class DiscordServer(WireServer):
         return document({"message": "Unknown Channel", "code": 10003}, status=404)
 
     def _send(self, chat: str, given: dict[str, Any]) -> Play:
+        if given["flags"] & 1 << 12:  # that notifies no one
+            self.changes.append(given["content"])
+            return document({"id": str(len(self.changes))})
         if self.too_many:
             self.too_many -= 1
             wanted = {"message": "You are being rate limited.", "retry_after": 3.5, "global": True}

@@ -112,6 +112,16 @@ class DiscordChannel(SourceKind):
         """Show that the bot is typing, as `SourceKind.signal`."""
         await call(account, f"/channels/{checked_id(chat)}/typing", {})
 
+    async def show(self, account: SourceAccount, chat: str, text: str, shown: str) -> str:
+        """Show what the agent does, as `SourceKind.show`."""
+        path = f"/channels/{checked_id(chat)}/messages"
+        if not shown:
+            about = {"content": text, "allowed_mentions": {"parse": []}, "flags": 1 << 2 | 1 << 12}
+            return checked_id((await call(account, path, about))["id"])
+        method = "PATCH" if text else "DELETE"
+        await call(account, f"{path}/{checked_id(shown)}", {"content": text} if text else None, method)
+        return shown
+
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Send a message, with two buttons if it is a question, as `SourceKind.send`. It notifies no one by name."""
         message: dict[str, Json] = {**_message(send_id), "content": said.text}

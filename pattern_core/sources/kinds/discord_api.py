@@ -56,7 +56,7 @@ async def call(
     headers = {"Authorization": f"Bot {token}", "Content-Type": kind, "User-Agent": _AGENT}
     url = f"{account.config['base_url'].rstrip('/')}{path}"
     try:
-        page = await account.fetch(url, headers=headers, body=None if given is None else body, redirects_max=0)
+        page = await account.fetch(url, headers=headers, body=body, method=method, redirects_max=0)
     except Unavailable as error:
         is_unclear = error.details.get("was_sent") is not False
         raise Unavailable(error.message.replace(token, "…"), **{IS_UNCLEAR: is_unclear}) from None

@@ -83,6 +83,14 @@ class TelegramChannel(SourceKind):
         """Show that the bot is typing, as `SourceKind.signal`."""
         await _call(account, "sendChatAction", {**_place(chat), "action": "typing"})
 
+    async def show(self, account: SourceAccount, chat: str, text: str, shown: str) -> str:
+        """Show what the agent does, as `SourceKind.show`."""
+        about = {**_place(chat), "text": text, "disable_notification": True}
+        if not shown:
+            return str((await _call(account, "sendMessage", about))["message_id"])
+        await _call(account, "editMessageText" if text else "deleteMessage", {**about, "message_id": int(shown)})
+        return shown
+
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Send a message, with two buttons if it is a question, as `SourceKind.send`."""
         message: dict[str, Json] = {**_place(chat), "text": said.text, "link_preview_options": {"is_disabled": True}}

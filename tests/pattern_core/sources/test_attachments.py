@@ -19,7 +19,6 @@ from pattern_db.tables import files
 from tests.pattern_core.sources.rig import ANNA, Talking, talking
 from tests.support import last_words, rows, until
 
-
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01"
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+import trio
+
+from pattern_core.sources import channels
 from pattern_core.sources.channels import CODES_MAX
 from pattern_core.testing.channels import TelegramServer
 from pattern_core.testing.model import calls, says
@@ -96,9 +100,9 @@ async def test_tools_find_nothing_of_one_person_for_another() -> None:
 
 async def test_a_question_is_answered_only_in_the_channel_that_asked_it() -> None:
     """A partner of one channel answers no question of another one's turn, or of a turn that came from none."""
-    outside = Outside()
+    outside, rule = Outside(), [{"tool": "mail", "type": "requires_consent"}]
     async with talking(calls("mail", {"to": "bob"}), tools=outside.tools) as one:
-        await one.world.constellation.roster.update("ada", {"tool_rules": [{"tool": "mail", "type": "requires_consent"}]})
+        await one.world.constellation.roster.update("ada", {"tool_rules": rule})
         await one.lets_in(PersonStatus.PARTNER)
         await one.world.submit("Write to Bob")
         await until(lambda: one.world.provider.requests)
@@ -174,6 +178,32 @@ async def test_only_a_partner_answers_questions() -> None:
         await until(lambda: one.server.acknowledged == 2)
         await one.idle()
         assert outside.done == []
+
+
+async def test_one_message_says_what_the_agent_does_and_is_gone_with_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is one message also if the process is stopped while the tool runs."""
+    monkeypatch.setattr(channels, "SIGNAL_S", 0.02)
+    outside = Outside(gate=trio.Event())
+    async with in_memory() as database, TelegramServer() as server:
+        options: dict[str, Any] = {"server": server, "database": database, "tools": outside.tools}
+        async with talking(calls("put", {"text": "x"}), **options) as one:
+            await one.lets_in()
+            server.says("Put x there")
+            await until(lambda: server.changes)
+            await until(lambda: server.signals > 5)
+        assert server.changes == ["(busy with put …)"]
+        async with talking(says("Done."), is_new=False, **options):
+            await until(lambda: len(server.changes) == 2)
+            assert outside.gate is not None
+            outside.gate.set()
+            await until(lambda: "Done." in server.texts)
+            await until(lambda: len(server.changes) == 3)
+        assert server.changes == ["(busy with put …)", "(busy with put …)", "deleted"]
+        numbers = [one.request.json().get("message_id") for one in server.exchanges if "editM" in one.request.path]
+        assert numbers == [9_001]
+        assert await database.read(rows, "SELECT key FROM meta WHERE key LIKE 'shown%'") == []
 
 
 async def test_a_message_with_an_unknown_outcome_is_sent_once_more_and_then_shown() -> None:
