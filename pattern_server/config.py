@@ -415,6 +415,9 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
+SECRETS_FOLDER = "secrets"  # in the data directory: a file for each secret that `pattern channel add` was given
+
+
 def write_private(path: Path, text: str) -> None:
     """Write a file that only this user may read: the whole of it, or nothing. Its folder is made if it is missing.
 

@@ -29,7 +29,7 @@ from pattern_core.models.providers.settings import ProviderSettings, Secret
 from pattern_core.shell.policy import ShellSettings
 from pattern_core.web.policy import SecretSource, SourceSection, SourceSettings, WebhookSettings
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
-from pattern_server.config import Config, variable
+from pattern_server.config import SECRETS_FOLDER, Config, variable
 from pattern_server.sections import BudgetsConfig, McpConfig, ProviderConfig
 
 Variables: TypeAlias = Callable[[str], str | None]  # returns the value of a variable
@@ -124,7 +124,8 @@ def source_settings(config: Config, find: Variables = variable) -> SourceSetting
     """Return the settings of `[sources]`, as `webhook_settings`. The server's own data is excluded from every root."""
     given = {field.name: getattr(config.sources, field.name) for field in fields(SourceSection)}
     given["secrets"] = _resolved(config.sources.secrets, find)
-    return SourceSettings(**given, kept_out=(config.data_dir.absolute(),))
+    data_dir = config.data_dir.absolute()
+    return SourceSettings(**given, kept_out=(data_dir,), secrets_in=data_dir / SECRETS_FOLDER)
 
 
 def _resolved(secrets: Mapping[str, SecretSource], find: Variables) -> dict[str, SecretSource]:

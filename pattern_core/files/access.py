@@ -29,6 +29,7 @@ from pattern_db.tables.passages import PassageRow
 
 GREP_CHARS_MAX = 4_000_000  # searched by one call
 GREP_FILES_MAX = 500
+RECEIVED = "fld_of_"  # how the ids of folders with files that came in a session begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,15 +67,18 @@ class FoundLines:
 
 
 class AgentFiles:
-    """The files that one agent may use."""
+    """The files that one agent may use. With `sees_only`, a session, not those that came in other sessions."""
 
-    def __init__(self, database: Database, agent_id: str) -> None:
+    def __init__(self, database: Database, agent_id: str, sees_only: str | None = None) -> None:
         self._database = database
         self._agent_id = agent_id
+        self._sees_only = sees_only
 
     async def folders(self) -> list[AttachedFolder]:
         """Return the folders attached to the agent, by name."""
-        return await self._database.read(folders.of_agent, self._agent_id)
+        found, only = await self._database.read(folders.of_agent, self._agent_id), self._sees_only
+        hidden = RECEIVED if only is not None else ()
+        return [one for one in found if one.folder.id == received_in(only) or not one.folder.id.startswith(hidden)]
 
     async def folder(self, name: str) -> AttachedFolder:
         """Return one of them.
@@ -153,6 +157,21 @@ class AgentFiles:
         except (NotFound, RowNotFound):
             return b""
 
+    async def data(self, place: Located) -> bytes:
+        """Return the bytes of a file, from the database or the disk.
+
+        Raises:
+            NotFound: there is no such file.
+            UnreadableFile: the file on the disk is too long, a link, or may not be read.
+            Unavailable: the folder's directory is not there.
+        """
+        folder = place.attached.folder
+        if folder.path_type is PathType.VIRTUAL:
+            return await self._database.read_aside(files.content, (await self.row(place)).id)
+        return await trio.to_thread.run_sync(
+            disk.read_file, Path(folder.path_value or ""), place.name, abandon_on_cancel=True
+        )
+
     async def read(self, path: str, *, start_line: int, lines: int, chars_max: int) -> Window:
         """Return a window of a file's text: at most `lines` lines and `chars_max` characters from `start_line` on.
 
@@ -224,6 +243,11 @@ class AgentFiles:
         found = await matching_lines(pattern, texts, limit=limit, ignore_case=ignore_case)
         lines = [(candidates[number][0], line, text) for number, line, text in found]
         return FoundLines(lines=lines, files=len(texts), left_out=len(candidates) - len(texts))
+
+
+def received_in(session_id: str | None) -> str:
+    """Return the id of the folder with the files that came in a session."""
+    return f"{RECEIVED}{session_id}"
 
 
 def lines_of(rows: Sequence[PassageRow], first: int, last: int) -> list[str]:

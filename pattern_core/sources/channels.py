@@ -21,21 +21,25 @@ from pattern_core.approvals import ApprovalAnswer, Approvals
 from pattern_core.delivery import Accepting
 from pattern_core.errors import Conflict, NotFound, Overloaded, PatternError, Unavailable
 from pattern_core.events import TERMINAL, Event, EventLog
+from pattern_core.files.access import AgentFiles
 from pattern_core.ids import new_secret
+from pattern_core.messages import Text
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sessions import Sessions
-from pattern_core.sources.intake import TOGETHER_MAX, Intake, event_of, together
+from pattern_core.sources.intake import TOGETHER_MAX, Intake, event_of, keep_files, together
 from pattern_core.sources.kinds import is_channel
 from pattern_core.sources.source import IS_UNCLEAR, Outgoing, SourceEvent, split
 from pattern_core.sources.sources import CURSOR, Sources
+from pattern_core.tools.builtin.send_message import sent_file
 from pattern_core.turns.admission import NO_OPTIONS, IncomingMessage, TurnOptions
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_core.untrusted import escaped, marked, masked, plain
 from pattern_core.views import view_turn
 from pattern_db.columns import Json, iso, to_json
 from pattern_db.connection import Connection
-from pattern_db.enums import PersonStatus, Role
+from pattern_db.enums import EffectStatus, PersonStatus, Role
 from pattern_db.errors import RowNotFound
+from pattern_db.journal import steps, turns
 from pattern_db.tables import meta, outbox, sources
 from pattern_db.tables.outbox import OutboxRow
 from pattern_db.tables.sources import PersonRow, SourceChatRow, SourceRow
@@ -45,6 +49,7 @@ CODE_ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # without 0, O, 1 and I
 CODE_VALID_S = 3600
 CODES_MAX = 3  # of a channel, open at once
 TURNS_PER_MINUTE_MAX = 20  # of one chat: two programs that answer each other stop being served
+DOWNLOADS_MAX = 2  # attempts after which a message comes without its files
 UNCLEAR_MAX = 2  # an answer with an unknown outcome is sent again once, then a person decides
 ARGUMENTS_CHARS_MAX = 600  # of a call that a person is asked about
 CURSOR_STEP = 500  # events after which the cursor is stored where none of them was wanted
@@ -70,7 +75,7 @@ class Channels:
         self._approvals = approvals
         self._seen: int | None = None  # the last event that was checked; None: events are not read
         self._held_until_ms: dict[str, int] = {}  # by source: its service wants to be left alone until then
-        self._working: dict[str, trio.CancelScope] = {}  # by turn: what shows in its chat that the agent is busy
+        self._working: dict[str, trio.Event] = {}  # by turn: ends what shows in its chat that the agent is busy
         known.outbox.on_due("source", self._receive)
         known.outbox.on_due("chat", self._send)
 
@@ -193,6 +198,9 @@ class Channels:
         if person is None or person.status is not PersonStatus.PARTNER:
             self._intake.refuse(work, source.id, "only a partner may answer questions")
             return
+        if not await self._storage.database.read(sources.asks, source.id, approval_id):
+            self._intake.refuse(work, source.id, "the question was not asked in this channel")
+            return
         try:
             answer = ApprovalAnswer(approve=approve, by=f"user:{source.id}:{person.native}")
             await self._approvals.decide(approval_id, answer)
@@ -224,9 +232,23 @@ class Channels:
                 chat_id, source.id, native, title, bool(event.room), agent.id, session.id, created_at=iso(now_ms)
             )
         is_partner = person is not None and person.status is PersonStatus.PARTNER and not event.room
+        kind, account = await self._sources.account(source.id)
+
+        async def download(ref: str) -> bytes:
+            try:
+                return await account.download(kind, ref)
+            except Unavailable as error:  # tried again, but no message waits for long for its files
+                if row.attempts < DOWNLOADS_MAX:
+                    raise
+                raise NotFound(error.message) from None
+
+        about, sent = f"{source.source_type} {chat.name}", [one for event in events for one in event.files]
+        lines, images = await keep_files(self._storage, work, chat, about, sent, download)
+        content = _said(source, events, lines)
         incoming = IncomingMessage(
             agent_id=chat.agent_id,
-            content=_said(source, events),
+            content=content,
+            parts=(Text(text=content), *images) if images else (),
             sender=f"{'user' if is_partner else 'conversant'}:{source.id}:{event.author}",
             source=source.source_type,
             source_metadata={
@@ -291,12 +313,12 @@ class Channels:
         address = await database.read(sources.addressed, turn_id)
         if address is None:
             return
-        chat, person, reply_to = address
+        (chat, person, reply_to), files = address, list[str]()
         if turn_id in self._working:
-            self._working.pop(turn_id).cancel()
+            self._working.pop(turn_id).set()
         if event.name in _BEGINS:
-            self._working[turn_id] = scope = trio.CancelScope()
-            nursery.start_soon(self._signal, chat, scope)
+            self._working[turn_id] = trio.Event()
+            nursery.start_soon(self._signal, chat, turn_id, self._working[turn_id])
         if event.name in (*_BEGINS, "turn.waiting"):
             return
         if event.name == "approval.requested":
@@ -305,7 +327,9 @@ class Channels:
             said = _question(event, may_answer=may_answer)
         else:
             view = await database.read(view_turn, turn_id)
-            texts = [one.content for one in view.messages if one.role is Role.ASSISTANT and one.content]
+            own = [one for one in view.messages if one.role is Role.ASSISTANT]
+            texts = [one.content for one in own if one.content]
+            files = [path for one in own if (path := sent_file(one)) is not None]
             if view.error is not None and view.status != "cancelled":
                 texts.append(f"[{view.error['message']}]")
             said = Outgoing(text="\n\n".join(texts))
@@ -317,15 +341,28 @@ class Channels:
             Outgoing(text=piece, reply_to="" if at else reply_to, approval=said.approval if at == last else None)
             for at, piece in enumerate(pieces)
         ]
+        says += [Outgoing(text="", reply_to=reply_to, file=path) for path in files]
         self._put(work, f"chat:{chat.id}", says)
 
-    async def _signal(self, chat: SourceChatRow, scope: trio.CancelScope) -> None:
-        """Show in a chat that the agent is busy, until cancelled; it does not matter if that fails."""
-        with scope, suppress(PatternError):
-            while True:
+    async def _signal(self, chat: SourceChatRow, turn_id: str, ended: trio.Event) -> None:
+        """Show in a chat that the agent is busy, and with which tool, until its turn ended or waits. It does not matter
+        if that fails. The message that says it is stored, so that it is changed and deleted also after a restart.
+        """
+        database, key, said = self._storage.database, f"shown_for_{turn_id}", ""
+        with suppress(PatternError, RowNotFound):
+            while not ended.is_set():
                 kind, account = await self._sources.account(chat.source_id)
                 await account.signal(kind, chat.native)
-                await trio.sleep(SIGNAL_S)
+                with trio.move_on_after(SIGNAL_S):
+                    await ended.wait()
+                text, shown = await database.read(_busy_with, turn_id), await database.read(meta.get, key)
+                if ended.is_set() and shown:
+                    await account.show(kind, chat.native, "", shown)
+                    await database.write(meta.delete, key)
+                elif text not in ("", said) and not ended.is_set():
+                    said, now = text, await account.show(kind, chat.native, text, shown or "")
+                    if now and now != shown:
+                        await database.write(meta.put, key, now)
 
     def _put(self, work: UnitOfWork, target: str, says: Sequence[Outgoing]) -> None:
         for one in says:
@@ -353,12 +390,19 @@ class Channels:
             raise Overloaded("the service wants fewer messages", retry_after_s=held_ms / 1000)
         if not account.row.enabled:
             raise Conflict(f"the channel {account.row.name!r} is paused")
+        said, data = Outgoing(**json.loads(row.payload)), b""
+        if said.file:  # only a chat's agent sends one
+            access = AgentFiles(database, (await database.read(sources.get_chat, row.target.split(":")[1])).agent_id)
+            try:
+                data = await access.data(await access.locate(said.file))
+            except PatternError as error:
+                said = replace(said, file="", text=f"[{said.file_name} could not be sent: {error.message}]")
         if not kind.is_idempotent:
             if row.unclear >= UNCLEAR_MAX:
                 raise Unavailable("perhaps it was sent, perhaps not; send it again or discard it", **{IS_FINAL: True})
             await database.write(outbox.set_unclear, row.id, row.unclear + 1)
         try:
-            await account.send(kind, native, Outgoing(**json.loads(row.payload)), row.id)
+            await account.send(kind, native, said, row.id, data)
         except PatternError as error:
             if not error.details.get(IS_UNCLEAR) and not kind.is_idempotent:
                 await database.write(outbox.set_unclear, row.id, row.unclear)
@@ -368,11 +412,17 @@ class Channels:
             raise
 
 
-def _said(source: SourceRow, events: Sequence[SourceEvent]) -> str:
+def _busy_with(connection: Connection, turn_id: str) -> str:
+    """Return words on the tool that a turn waits for, if it does."""
+    calls = steps.calls_of_turn(connection, turns.by_id(connection, turn_id).key)
+    return f"(busy with {calls[-1].tool} …)" if calls and calls[-1].status == EffectStatus.STARTED else ""
+
+
+def _said(source: SourceRow, events: Sequence[SourceEvent], files: Sequence[str]) -> str:
     """Return what was said as the agent reads it. In a room anyone may have written it, so it is data there; in no
     place can words or names look like our marks and headings.
     """
-    words, room = "\n".join(one.text for one in events), events[0].room
+    words, room = "\n".join(filter(None, (*(one.text for one in events), *files))), events[0].room
     name = " ".join((events[0].author_name or events[0].author).split())
     if not room:
         return f"From {escaped(name)} ({source.source_type}):\n\n{escaped(words)}"

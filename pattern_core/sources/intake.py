@@ -7,30 +7,45 @@ later if its agent cannot have it now. Those that came together are one message.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
+from pathlib import PurePosixPath
+from typing import TypeAlias
 
 from pattern_core.agents import Agent, Roster
 from pattern_core.archive import entries
 from pattern_core.archive.entries import NewEntry, Terms
 from pattern_core.delivery import Accepting
-from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternError, Unavailable
 from pattern_core.events import Event, append
-from pattern_core.sources.source import SourceEvent
+from pattern_core.files.access import received_in
+from pattern_core.files.disk import UnreadableFile, check_name
+from pattern_core.files.passages import prepare
+from pattern_core.files.passages import store as store_file
+from pattern_core.images import image_of_bytes, media_type_of
+from pattern_core.messages import Image
+from pattern_core.sources.source import FILES_MAX, SourceEvent, SourceFile
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import marked, plain
 from pattern_db.columns import Json, from_json
 from pattern_db.connection import Connection
-from pattern_db.enums import AgentStatus, SourceDelivery
+from pattern_db.enums import AgentStatus, FolderAccess, PathType, SourceDelivery
 from pattern_db.errors import RowNotFound
-from pattern_db.tables import outbox, sources
+from pattern_db.tables import files, folders, outbox, sources
+from pattern_db.tables.folders import FolderAttachment, FolderRow
 from pattern_db.tables.outbox import OutboxRow
-from pattern_db.tables.sources import ReceiverRow, SourceRow
+from pattern_db.tables.sources import ReceiverRow, SourceChatRow, SourceRow
 
 TOGETHER_MAX = 20  # events of one message
 TOGETHER_CHARS_MAX = 60_000  # of one message; what is longer is the next one
+CHAT_FILES_MAX = 200  # that came in one chat, and are kept
+CHAT_BYTES_MAX = 50 * 1024 * 1024  # of them
+FILE_NAME_CHARS_MAX = 100
+Download: TypeAlias = Callable[[str], Awaitable[bytes]]
 FILTERS = {"authors": list, "words": list, "not_words": list, "quiet": str}
 _PLACES = ("title", "text", "link", "author", "source")  # words of a template
 
@@ -120,20 +135,78 @@ def event_of(row: OutboxRow) -> tuple[SourceEvent, str]:
     """Return the event that a row delivers, and the id of its agent."""
     payload = from_json(row.payload)
     decides = payload["event"]["decides"]
-    event = {**payload["event"], "decides": None if decides is None else (decides[0], decides[1])}
+    files = [SourceFile(**one) for one in payload["event"].get("files", ())]
+    event = {**payload["event"], "decides": None if decides is None else (decides[0], decides[1]), "files": files}
     return SourceEvent(**event), payload["agent_id"]
 
 
 def together(events: Sequence[SourceEvent]) -> list[SourceEvent]:
     """Return the first of these events with those behind it that are one message: not too long, and of one person."""
-    chosen, chars = [events[0]], len(events[0].text)
+    chosen, chars, files = [events[0]], len(events[0].text), len(events[0].files)
     for one in events[1:]:
-        chars += len(one.text)
+        chars, files = chars + len(one.text), files + len(one.files)
         is_same = (one.author, one.chat) == (events[0].author, events[0].chat) or events[0].chat is None
-        if chars > TOGETHER_CHARS_MAX or not is_same or one.decides or events[0].decides or not one.is_addressed:
+        is_long = chars > TOGETHER_CHARS_MAX or files > FILES_MAX
+        if is_long or not is_same or one.decides or events[0].decides or not one.is_addressed:
             break
         chosen.append(one)
     return chosen
+
+
+async def keep_files(
+    storage: Storage, work: UnitOfWork, chat: SourceChatRow, about: str, sent: Iterable[SourceFile], download: Download
+) -> tuple[list[str], list[Image]]:
+    """Return a line for each file that came in a chat, and the images, which belong to the message. Other files are
+    added to the folder of the chat's session (`about` describes it); what cannot be kept is named with the reason.
+
+    Raises:
+        Unavailable: one cannot be downloaded now.
+    """
+    lines, images, folder_id = list[str](), list[Image](), received_in(chat.session_id)
+    known = {one.name: one.size_bytes or 0 for one in await storage.database.read(files.list_in, folder_id)}
+    folder = FolderRow(
+        folder_id, f"{about.split()[0]}-{chat.id[-10:]}", PathType.VIRTUAL, "", storage.now(), f"Files from {about}"
+    )
+    for one in sent:
+        name = _free_name(one.name, known)
+        try:
+            data = await download(one.ref)
+            if media_type_of(data) is not None:
+                images.append(image_of_bytes(data))
+                lines.append(f"[image {name}]")
+                continue
+            if len(known) >= CHAT_FILES_MAX or sum(known.values()) + len(data) > CHAT_BYTES_MAX:
+                raise LimitReached("too many files of this chat are kept already")
+            found = await prepare(storage, folder_id, check_name(name), data)
+            if found.row.error is not None:
+                raise UnreadableFile(found.row.error)
+        except Unavailable:
+            raise
+        except PatternError as error:
+            lines.append(f"[the file {name} was not kept: {error.message}]")
+            continue
+        if not known:
+            work.store(_create_folder, folder, chat.agent_id)
+        known[name] = len(data)
+        work.store(store_file, found, data)
+        lines.append(f"[file {folder.name}/{name}]")
+    return lines, images
+
+
+def _create_folder(connection: Connection, folder: FolderRow, agent_id: str) -> None:
+    with suppress(RowNotFound):
+        folders.find(connection, folder.id)
+        return  # its files were deleted
+    folders.create(connection, folder)
+    folders.attach(connection, FolderAttachment(folder.id, agent_id, FolderAccess.READ_WRITE, folder.created_at))
+
+
+def _free_name(name: str, known: Container[str]) -> str:
+    """Return a name that no other file of the folder has, without the path that a sender may have put before it."""
+    bare = PurePosixPath(" ".join(plain(name).replace("\\", "/").split()).rstrip("/")).name.lstrip(".") or "file"
+    at = PurePosixPath(bare[-FILE_NAME_CHARS_MAX:])
+    free = (f"{at.stem}-{number}{at.suffix}" for number in count(2))
+    return str(at) if str(at) not in known else next(one for one in free if one not in known)
 
 
 def _shown(event: SourceEvent) -> str:

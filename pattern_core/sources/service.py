@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,15 +40,15 @@ class ServiceApi:
         self,
         account: SourceAccount,
         url: str,
-        given: Mapping[str, Json] | None = None,
+        given: Mapping[str, Json] | tuple[str, bytes] | None = None,
         *,
         secrets: Sequence[str],
         headers: Mapping[str, str] | None = None,
         method: str | None = None,
         timeout_s: float = 0.0,
     ) -> tuple[Any, Mapping[str, str]]:
-        """Return the JSON that the service answers with, and the headers. What is `given` is posted, unless the
-        `method` is another one; no error shows one of the `secrets`.
+        """Return the JSON that the service answers with, and the headers. What is `given`, an object or a
+        form (`multipart`), is posted, unless the `method` is another one; no error shows one of the `secrets`.
 
         Raises:
             Overloaded: too many requests; `details["retry_after_s"]` says when to continue.
@@ -57,23 +57,15 @@ class ServiceApi:
             Unavailable: there was no answer that could be read; whether it was done is unclear, unless it was not sent.
         """
         sent = {"Accept": "application/json", **(headers or {})}
-        body = None if given is None else json.dumps(given).encode()
-        if body is not None:
-            sent["Content-Type"] = "application/json"
-        try:
+        body = None
+        if given is not None:
+            form = given if isinstance(given, tuple) else ("application/json", json.dumps(given).encode())
+            sent["Content-Type"], body = form
+        with hiding(url, secrets):
             page = await account.fetch(
                 url, timeout_s=timeout_s, headers=sent, body=body, method=method, redirects_max=0
             )
             return self._read(page, account.clock.now_ms()), page.headers
-        except PatternError as error:
-            kind, details, words = type(error), dict(error.details), error.message.replace(url, url.partition("?")[0])
-            if isinstance(error, NotFound) and STATUS not in details:  # no such host, perhaps only now
-                kind = Unavailable
-            elif isinstance(error, Unavailable):
-                details[IS_UNCLEAR] = details.get("was_sent") is not False
-            for secret in secrets:
-                words = words.replace(secret, "…")
-            raise kind(words, **details) from None
 
     def _read(self, page: Download, now_ms: int) -> Any:
         answer, is_read = None, False
@@ -104,6 +96,26 @@ class ServiceApi:
         if kind is not Unavailable and not details:
             details[IS_FINAL] = True
         raise kind(f"{self.name} {why}: {said}", **{STATUS: status}, **details)
+
+
+@contextmanager
+def hiding(url: str, secrets: Sequence[str]) -> Iterator[None]:
+    """Leave out of the errors of a request these `secrets` and the query; say whether it may have been done.
+
+    Raises:
+        PatternError: as what is in the block; Unavailable if there is no such host, perhaps only now.
+    """
+    try:
+        yield
+    except PatternError as error:
+        kind, details, words = type(error), dict(error.details), error.message.replace(url, url.partition("?")[0])
+        if isinstance(error, NotFound) and STATUS not in details:
+            kind = Unavailable
+        elif isinstance(error, Unavailable):
+            details[IS_UNCLEAR] = details.get("was_sent") is not False
+        for secret in secrets:
+            words = words.replace(secret, "…")
+        raise kind(words, **details) from None
 
 
 def _wait_s(page: Download, about: Mapping[str, Any], now_ms: int) -> float:

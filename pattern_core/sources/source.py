@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, TypeAlias
 
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Clock
-from pattern_core.web.download import Download, Downloader, check_status
+from pattern_core.untrusted import plain
+from pattern_core.web.download import BYTES_MAX, Download, Downloader, check_status
 from pattern_core.web.policy import SourceSettings, read_secret
 from pattern_db.columns import Json
 from pattern_db.tables.sources import SourceRow
@@ -25,8 +26,18 @@ NAME_CHARS_MAX = 200
 LINK_CHARS_MAX = 2_000
 ID_CHARS_MAX = 5_000
 DIGEST_BYTES = 16
+FILES_MAX = 10  # of an event; of more than these only the number is kept
+FILE_BYTES_MAX = BYTES_MAX  # of a file that came
 IS_UNCLEAR = "is_unclear"  # in an error's details: perhaps it was done
 UNREADABLE = (LookupError, TypeError, AttributeError, ValueError)  # one object that no one can read stops no other
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """A file that came with an event. By `ref` its kind downloads it."""
+
+    name: str
+    ref: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +66,12 @@ class SourceEvent:
     is_bot: bool = False
     is_old: bool = False
     decides: tuple[str, bool] | None = None
+    files: Sequence[SourceFile] = ()
 
     def __post_init__(self) -> None:
         ids = [self.native, self.author, self.room, *([] if self.chat is None else [self.chat])]
         words = [self.text, self.title, self.link, self.author_name, self.chat_name]
+        words += [part for one in self.files for part in (one.name, one.ref)]
         if not all(isinstance(one, str) for one in (*ids, *words)):
             raise TypeError("a part of an event is not a text")
         if not self.native or (self.chat is not None and not (self.chat and self.author)):
@@ -77,9 +90,13 @@ class SourceEvent:
         cut = self.text[:TEXT_CHARS_MAX]
         if len(self.text) > TEXT_CHARS_MAX:
             cut += f"\n[{len(self.text) - TEXT_CHARS_MAX} more characters were left out]"
+        if len(self.files) > FILES_MAX:
+            cut += f"\n[{len(self.files) - FILES_MAX} more files were left out]"
+        kept = self.files[:FILES_MAX]
+        files = [SourceFile(name=storable(one.name[:NAME_CHARS_MAX]), ref=storable(one.ref)) for one in kept]
         names = {name: getattr(self, name)[:NAME_CHARS_MAX] for name in ("title", "author_name", "chat_name")}
         names |= {"text": cut, "link": self.link[:LINK_CHARS_MAX]}
-        fields: dict[str, Any] = {**{name: getattr(self, name) for name in self.__slots__}, **names}
+        fields: dict[str, Any] = {**{name: getattr(self, name) for name in self.__slots__}, **names, "files": files}
         texts: dict[str, Any] = {name: storable(one) for name, one in fields.items() if isinstance(one, str)}
         return SourceEvent(**{**fields, **texts})
 
@@ -96,12 +113,18 @@ class Arrivals:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
     """What is to be said in a chat, in answer to a message there; `approval` is the id of a question that a person can
-    answer with yes or no.
+    answer with yes or no. With a `file`, which is a path as the agent names it, that is sent in place of the text.
     """
 
     text: str
     reply_to: str = ""
     approval: str | None = None
+    file: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """The name of the file alone."""
+        return plain(self.file.rpartition("/")[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +151,8 @@ class SourceAccount:
         Raises:
             InvalidInput: it is not configured, or empty.
         """
-        return await read_secret(self.settings.secrets, str(self.config[key]), "sources")
+        settings = self.settings
+        return await read_secret(settings.secrets, str(self.config[key]), "sources", settings.secrets_in)
 
     async def fetch(self, url: str, *, timeout_s: float = 0.0, **request: Any) -> Download:
         """Return what is at an address, as `Downloader.get`: only where the operator's policy allows.
@@ -161,6 +185,15 @@ class SourceAccount:
         with _readable():
             return await kind.poll(self)
 
+    async def check(self, kind: SourceKind) -> str:
+        """Ask whether the account works, as `SourceKind.check`.
+
+        Raises:
+            PatternError: it does not.
+        """
+        with _readable():
+            return await kind.check(self)
+
     async def listen(self, kind: SourceKind, receive: Receive) -> float:
         """Have `receive` store what is new, as `SourceKind.listen`; what cannot be read is an error, as in `ask`.
 
@@ -179,14 +212,36 @@ class SourceAccount:
         with _readable():
             await kind.signal(self, chat)
 
-    async def send(self, kind: SourceKind, chat: str, said: Outgoing, send_id: str) -> None:
-        """Say something in a chat, as `SourceKind.send`; if the answer cannot be read, perhaps it was accepted.
+    async def show(self, kind: SourceKind, chat: str, text: str, shown: str) -> str:
+        """Show in a chat what the agent does, as `SourceKind.show`.
+
+        Raises:
+            PatternError: as `SourceKind.show`, or the answer cannot be read.
+        """
+        with _readable():
+            return await kind.show(self, chat, text, shown)
+
+    async def send(self, kind: SourceKind, chat: str, said: Outgoing, send_id: str, data: bytes = b"") -> None:
+        """Say something in a chat, or send the file with these bytes, as `SourceKind.send`; if the answer cannot be
+        read, perhaps it was accepted.
 
         Raises:
             PatternError: as `SourceKind.send`.
         """
         with _readable(**{IS_UNCLEAR: True}):
-            await kind.send(self, chat, said, send_id)
+            if said.file:
+                await kind.send_file(self, chat, said, data, send_id)
+            else:
+                await kind.send(self, chat, said, send_id)
+
+    async def download(self, kind: SourceKind, ref: str) -> bytes:
+        """Return the bytes of a file that came, as `SourceKind.download`.
+
+        Raises:
+            PatternError: as `SourceKind.download`.
+        """
+        with _readable():
+            return await kind.download(self, ref)
 
 
 Receive: TypeAlias = Callable[[Arrivals], Awaitable[None]]
@@ -224,6 +279,15 @@ class SourceKind(ABC):
         """
         raise NotImplementedError
 
+    async def check(self, account: SourceAccount) -> str:
+        """Return the address at which people reach the account, if there is one, when the service was asked.
+
+        Raises:
+            PatternError: the service could not be asked.
+        """
+        await self.poll(account)
+        return ""
+
     async def listen(self, account: SourceAccount, receive: Receive) -> float:
         """Hand over what is new, and return in how many seconds to listen again, then with the new cursor.
 
@@ -245,12 +309,29 @@ class SourceKind(ABC):
         """
         raise NotImplementedError
 
+    async def download(self, account: SourceAccount, ref: str) -> bytes:
+        """Return the bytes of a file that came with an event.
+
+        Raises:
+            PatternError: it is longer than `FILE_BYTES_MAX`, or cannot be downloaded.
+        """
+        raise NotImplementedError
+
     async def signal(self, account: SourceAccount, chat: str) -> None:  # noqa: B027  # not every service can
         """Show in a chat that the agent is busy, for some seconds.
 
         Raises:
             PatternError: it was not accepted.
         """
+
+    async def show(self, account: SourceAccount, chat: str, text: str, shown: str) -> str:
+        """Show in a chat what the agent does: change the message with the id `shown`, delete it if there is no text, or
+        say it anew, and notify no one. Return its id; empty where a service cannot change messages.
+
+        Raises:
+            PatternError: it was not accepted.
+        """
+        return ""
 
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Say something in a chat; `send_id` is always the same for it.
@@ -260,6 +341,32 @@ class SourceKind(ABC):
                 outbox it never will be.
         """
         raise NotImplementedError
+
+    async def send_file(self, account: SourceAccount, chat: str, said: Outgoing, data: bytes, send_id: str) -> None:
+        """Send a file with these bytes to a chat, as `send`; where a service has none, say so."""
+        await self.send(account, chat, replace(said, text=f"[the file {said.file_name} cannot be sent here]"), send_id)
+
+
+def bytes_of(page: Download) -> bytes:
+    """Return a downloaded file.
+
+    Raises:
+        PatternError: it is not there, or too long.
+    """
+    check_status(page)
+    if page.is_cut:
+        raise InvalidInput(f"it has more than {FILE_BYTES_MAX} bytes")
+    return page.body
+
+
+def multipart(fields: Mapping[str, str], field: str, name: str, data: bytes) -> tuple[str, bytes]:
+    """Return the content type and the body of a form with these fields, and a file (RFC 7578)."""
+    border = blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+    quoted = name.translate({34: "%22", 10: "%0A", 13: "%0D"})
+    parts = [(f'name="{key}"', value.encode()) for key, value in fields.items()]
+    parts.append((f'name="{field}"; filename="{quoted}"', data))
+    shown = [f"--{border}\r\nContent-Disposition: form-data; {about}\r\n\r\n".encode() + one for about, one in parts]
+    return f"multipart/form-data; boundary={border}", b"\r\n".join([*shown, f"--{border}--\r\n".encode()])
 
 
 @contextmanager

@@ -269,20 +269,21 @@ class Sources:
             raise InvalidInput(f"the source {account.row.name!r} is called by its service, and cannot be asked")
         return await self.receive(account.row.id, await account.ask(kind))
 
-    async def test(self, id_or_name: str) -> str | None:
-        """Ask a source without storing anything; return why that failed, None if it did not.
+    async def test(self, id_or_name: str) -> tuple[str | None, str]:
+        """Ask a source without storing anything; return why that failed (None if it did not), and the address at which
+        people reach it, if there is one.
 
         Raises:
             NotFound: there is no such source.
         """
-        kind, account = await self.account(id_or_name)
+        (kind, account), link = await self.account(id_or_name), ""
         try:
             await self._proved(account.row)  # before a secret is sent to where an archive says
             if not kind.is_called:
-                await account.ask(kind)
+                link = await account.check(kind)
         except PatternError as error:
-            return error.message
-        return None
+            return error.message, ""
+        return None, link
 
     async def called(self, source_id: str, headers: Mapping[str, str], body: bytes) -> bool:
         """Store the event that a service posts; return False if it was known.

@@ -21,21 +21,24 @@ BOT = {"id": 12345, "is_bot": True, "first_name": "Bot", "username": "pattern_bo
 class TelegramServer(WireServer):
     """A Bot API server. `says` and `presses` are what people do; `sent` is what the bot sent, in order.
 
-    Faults, each a number of times: `drops` accepts a message and closes the connection; `too_many` answers
-    429; `silent` never answers; `repeats` sends updates again that were acknowledged; `reorders` sends them backwards.
+    Faults, each a number of times: `drops` accepts a message and closes the connection; `too_many` answers 429;
+    `unable` shows no file; `silent` never answers; `repeats` sends updates again that were acknowledged; `reorders`
+    sends them backwards.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.sent: list[dict[str, Any]] = []
         self.signals = 0
+        self.changes: list[str] = []  # of messages that say what the agent does, in order
         self.answered: list[str] = []  # buttons that stopped waiting
-        self.drops = self.too_many = self.silent = self.repeats = 0
+        self.drops = self.too_many = self.unable = self.silent = self.repeats = 0
         self.reorders = False
         self.acknowledged = 0  # the offset of the last poll
         self._updates: list[dict[str, Any]] = []
         self._arrived_update = trio.Event()
         self._messages = 100
+        self._files: dict[str, bytes] = {}
 
     def says(self, text: str, *, author: int = 1, chat: int | None = None, name: str = "Anna", **more: Any) -> int:
         """Have a person write a message, in a private chat or in a room (a negative id); return the message's id."""
@@ -46,6 +49,14 @@ class TelegramServer(WireServer):
         message = {"message_id": self._messages, "date": 0, "chat": about, "from": writer, "text": text, **more}
         self.put({"message": message})
         return self._messages
+
+    def sends(self, name: str, data: bytes, **more: Any) -> int:
+        """Have a person send a file, as `says`; one without a name is a photo."""
+        file_id = f"f{len(self._files)}"
+        self._files[file_id] = data
+        file = {"document": {"file_id": file_id, "file_name": name}}
+        photo = {"photo": [{"file_id": "small"}, {"file_id": file_id}]}
+        return self.says("", **(file if name else photo), **more)
 
     def presses(self, button: str, *, author: int = 1) -> None:
         """Have a person press the button with these words on the newest message that has buttons."""
@@ -70,9 +81,13 @@ class TelegramServer(WireServer):
     async def answer(self, request: WireRequest) -> Play:
         """Return the answer to a call of a method."""
         path, method = request.path.rpartition("/")[::2]
+        if path == f"/file/bot{TOKEN}/files":
+            self.unable -= self.unable > 0
+            status = 503 if self.unable else 200 if method in self._files else 404
+            return Play(chunks=(self._files.get(method, b""),), status=status)
         if path != f"/bot{TOKEN}":
             return document({"ok": False, "error_code": 401, "description": "Unauthorized"}, status=401)
-        given = request.json()
+        given: dict[str, Any] = request.form() if method == "sendDocument" else request.json()
         if self.too_many and method == "sendMessage":
             self.too_many -= 1
             wanted = {"ok": False, "description": "Too Many Requests", "parameters": {"retry_after": 3}}
@@ -85,11 +100,22 @@ class TelegramServer(WireServer):
             case "sendChatAction":
                 self.signals += 1
                 return _done(True)
+            case "editMessageText" | "deleteMessage":
+                self.changes.append(str(given["text"] if method == "editMessageText" else "deleted"))
+                return _done(True)
+            case "sendMessage" if given.get("disable_notification"):
+                self.changes.append(str(given["text"]))
+                return _done({"message_id": 9_000 + len(self.changes)})
             case "answerCallbackQuery":
                 self.answered.append(str(given["callback_query_id"]))
                 return _done(True)
+            case "getFile":
+                return _done({"file_path": f"files/{given['file_id']}"})
             case "sendMessage":
                 return self._send(given)
+            case "sendDocument":
+                name, data = given.pop("document")
+                return self._send({**given, "chat_id": int(given["chat_id"]), "text": f"<{name}>", "document": data})
         return document({"ok": False, "description": "Not Found"}, status=404)
 
     async def _poll(self, given: Mapping[str, Any]) -> Play:

@@ -63,6 +63,7 @@ class DiscordServer(WireServer):
         self.signals = 0
         self.reactions: list[tuple[str, str]] = []  # to which message, and which
         self.may_react = True
+        self.changes: list[str] = []  # of messages that say what the agent does, in order
         self.callbacks: list[dict[str, Any]] = []  # to buttons and commands
         self.commands: list[dict[str, Any]] = []
         self.begun: list[str] = []  # `identify` and `resume`, in order
@@ -76,6 +77,7 @@ class DiscordServer(WireServer):
             ROOM: {"id": ROOM, "type": 0, "guild_id": SERVER, "name": "general", "parent_id": "400"},
             THREAD: {"id": THREAD, "type": 11, "guild_id": SERVER, "name": "a thread", "parent_id": ROOM},
         }
+        self.files: dict[str, bytes] = {}  # by path: what may be downloaded
         self.history: dict[str, list[dict[str, Any]]] = {}
         self._nonces: dict[str, dict[str, Any]] = {}
         self._number = 10_000
@@ -164,6 +166,8 @@ class DiscordServer(WireServer):
         """Return the answer to a request."""
         url = urlsplit(request.path)
         parts = url.path.removeprefix(f"{REST}/").split("/")
+        if request.path in self.files:
+            return Play(chunks=(self.files[request.path],))
         if request.headers.get("authorization") != f"Bot {TOKEN}":
             return document({"message": "401: Unauthorized", "code": 0}, status=401)
         match request.method, parts:
@@ -180,8 +184,18 @@ class DiscordServer(WireServer):
                 known = self.history.get(chat, ())
                 found = [one for one in known if not one["id"].isdecimal() or int(one["id"]) > after]
                 return document(found[: int(asked["limit"][0])][::-1])
+            case "PATCH", ["channels", _chat, "messages", _number]:
+                self.changes.append(str(request.json()["content"]))
+                return document({})
+            case "DELETE", ["channels", _chat, "messages", _number]:
+                self.changes.append("deleted")
+                return Play(status=204)
             case "POST", ["channels", chat, "messages"] if chat in self.channels:
-                return self._send(chat, request.json())
+                if not request.headers["content-type"].startswith("multipart/"):
+                    return self._send(chat, request.json())
+                form = request.form()
+                name, data = form["files[0]"]
+                return self._send(chat, {**json.loads(form["payload_json"]), "content": f"<{name}>", "file": data})
             case "PUT", ["channels", _chat, "messages", number, "reactions", sign, "@me"] if self.may_react:
                 self.reactions.append((number, unquote(sign)))
                 return Play(status=204)
@@ -197,6 +211,9 @@ class DiscordServer(WireServer):
         return document({"message": "Unknown Channel", "code": 10003}, status=404)
 
     def _send(self, chat: str, given: dict[str, Any]) -> Play:
+        if given["flags"] & 1 << 12:  # that notifies no one
+            self.changes.append(given["content"])
+            return document({"id": str(len(self.changes))})
         if self.too_many:
             self.too_many -= 1
             wanted = {"message": "You are being rate limited.", "retry_after": 3.5, "global": True}

@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from email import message_from_bytes
+from email.message import Message
 from functools import partial
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
 import trio
 
@@ -43,6 +45,17 @@ class WireRequest:
         if not isinstance(value, dict):
             raise ValueError("not a JSON object")
         return value
+
+    def form(self) -> dict[str, Any]:
+        """Return the body as a form: texts, and files as their names and bytes."""
+        head = f"Content-Type: {self.headers['content-type']}\r\n\r\n".encode()
+        found: dict[str, Any] = {}
+        for part in message_from_bytes(head + self.body).get_payload():
+            assert isinstance(part, Message)
+            data, name = part.get_payload(decode=True), part.get_filename()
+            key = str(part.get_param("name", header="content-disposition"))
+            found[key] = data.decode() if name is None and isinstance(data, bytes) else (name, data)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -121,6 +121,18 @@ class ToolContext:
     def storage(self) -> Storage:
         """The constellation's database, clock and ids."""
         return self.toolbox.storage
+
+    @property
+    def sees_only(self) -> str | None:
+        """The session without which it finds nothing; None: it finds all. Who may only chat must not be shown what
+        others said.
+        """
+        return self.session_id if self.trust in (TrustLevel.CONVERSANT, TrustLevel.SOURCE) else None
+
+    async def search(self, request: SearchRequest) -> SearchResult:
+        """Search what the turn may find, as `Toolbox.search`."""
+        only = self.sees_only
+        return await self.toolbox.search(request if only is None else replace(request, sessions=[only]))
 
 
 ProbeFunction = Callable[[str], Awaitable[Probe | tuple[Probe, str]]]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 URL_CHARS_MAX = 2_000
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9._:-]+")
+_SECRET_NAME = re.compile(r"[A-Za-z0-9_-]{1,200}")  # of a file: it leads out of no folder
 _ODD = re.compile(r"[\x00-\x20\x7f\\]")
 
 EngineKind = Literal["none", "searxng", "brave"]
@@ -157,18 +158,29 @@ class SourceSection(WebPolicy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings(SourceSection):
-    """What sources may reach. Nothing in the directories `kept_out` is read, such as the server's own data."""
+    """What sources may reach. Nothing in the directories `kept_out` is read, such as the server's own data. In
+    `secrets_in` is a file for each secret that the command line stored.
+    """
 
     kept_out: tuple[Path, ...] = ()
+    secrets_in: Path | None = None
 
 
-async def read_secret(secrets: Mapping[str, SecretSource], name: str, section: str) -> str:
-    """Return a configured secret, as its source says now; `section` is where it belongs in the configuration.
+async def read_secret(secrets: Mapping[str, SecretSource], name: str, section: str, folder: Path | None = None) -> str:
+    """Return a configured secret, as its source says now; `section` is where it belongs in the configuration. One that
+    is not there may be a file in the `folder`.
 
     Raises:
         InvalidInput: there is none of this name, or its source holds none.
     """
     source = secrets.get(name)
+    if (
+        source is None
+        and folder is not None
+        and _SECRET_NAME.fullmatch(name)
+        and await trio.Path(folder / name).exists()
+    ):
+        source = SecretSource(file=folder / name)
     if source is None:
         raise InvalidInput(
             f"no secret {name!r} is configured; add [{section}.secrets.{name}] with env or file to pattern.toml"

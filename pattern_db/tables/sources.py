@@ -203,6 +203,17 @@ def addressed(connection: Connection, turn_id: str) -> tuple[SourceChatRow, str,
     return None if not found else (get_chat(connection, found[0][0]), found[0][1], found[0][2])
 
 
+def asks(connection: Connection, source_id: str, approval_id: str) -> bool:
+    """Return whether a question is one of a turn that came from this channel."""
+    return bool(
+        connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM approval JOIN source_turn USING (turn) JOIN source_chat ON source_chat.id ="
+            " chat_id WHERE approval.id = ? AND source_id = ?)",
+            (approval_id, source_id),
+        ).get
+    )
+
+
 def turns_since(connection: Connection, chat_id: str, since: str) -> int:
     """Return how many turns a conversation began since a time."""
     found: int = connection.execute(

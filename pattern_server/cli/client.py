@@ -118,7 +118,7 @@ class Api:
         self.http = http
         self._base = base
         self.streams = streams  # False in-process, where an answer can only be had whole
-        self.data_dir = data_dir  # of the server, if it was found there
+        self.data_dir = data_dir  # of the server or the application; None for one that was named
 
     def find_again(self) -> None:
         """Use the server that runs on the data directory now, if one does: each start makes another token."""
@@ -459,7 +459,7 @@ async def _connect(stack: AsyncExitStack, config: Config, creates: bool) -> Api:
         # The address is never looked up: the transport calls the application.
         token = _own_token(config.data_dir, token)
         http = client_for("http://localhost", token, httpx2.ASGITransport(app))
-        return Api(await stack.enter_async_context(http), streams=False)
+        return Api(await stack.enter_async_context(http), streams=False, data_dir=config.data_dir)
 
 
 def connection(server: RunningServer) -> httpx2.AsyncClient:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import click
+import trio
 
+from pattern_core.errors import PatternError
+from pattern_core.ids import new_secret
+from pattern_core.sources.kinds import kind_of
 from pattern_db.enums import PersonStatus, SourceDelivery
 from pattern_server.cli.client import Json
 from pattern_server.cli.command import Home, PlainGroup, yes_option
 from pattern_server.cli.names import Named
 from pattern_server.cli.output import Output
+from pattern_server.config import SECRETS_FOLDER, write_private
 
 COLUMNS = ("name", "kind=source_type", "state", "agents", "last event=last_event_at?", "error*", "id")
 PEOPLE_COLUMNS = ("name", "id=native", "status", "code until=expires_at?", "decided by=decided_by?")
@@ -46,8 +52,8 @@ def _config(settings: tuple[str, ...]) -> Json:
     return config
 
 
-async def _add(home: Home, name: str, kind: str, agent: str, settings: tuple[str, ...]) -> Json:
-    body: Json = {"name": name, "kind": kind, "agent": agent, "config": _config(settings)}
+async def _add(home: Home, name: str, kind: str, agent: str, config: Json) -> Json:
+    body: Json = {"name": name, "kind": kind, "agent": agent, "config": config}
     made: Json = await home.call("POST", "sources", body=body)
     return made
 
@@ -59,7 +65,7 @@ async def _add(home: Home, name: str, kind: str, agent: str, settings: tuple[str
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the kind; repeatable.")
 async def add(home: Home, output: Output, name: str, kind: str, agent: str, settings: tuple[str, ...]) -> None:
     """Create the source NAME of a KIND: file, rss, http or webhook."""
-    made = await _add(home, name, kind, agent, settings)
+    made = await _add(home, name, kind, agent, _config(settings))
     place = f" Its service posts to /hooks/{made['id']}." if kind == "webhook" else ""
     output.result(made, f"Created {made['name']}.{place} Next: pattern source test {made['name']} -c {home.name}")
 
@@ -134,7 +140,12 @@ async def resume(home: Home, output: Output, name: str) -> None:
 async def remove(home: Home, output: Output, name: str, yes: bool) -> None:
     """Remove the source NAME, with what is known of its people; sessions and messages stay."""
     output.confirm(f"Remove the source {name}?", yes=yes)
+    config = (await home.get("sources", name))["config"]
     await home.call("DELETE", "sources", name)
+    if home.data_dir is not None:
+        for one in (home.data_dir / SECRETS_FOLDER).glob("*"):
+            if one.name in config.values():
+                one.unlink()
     output.result({"removed": name}, f"Removed {name}.")
 
 
@@ -188,24 +199,60 @@ async def deliveries(home: Home, output: Output, name: str, limit: int, retry: s
     output.table(DELIVERY_COLUMNS, rows, empty="Nothing arrived yet.")
 
 
-@channel.add("add", "phone telegram --agent ada --set token=TELEGRAM")
+@channel.add("add", "phone telegram --agent ada")
 @click.argument("name")
 @click.argument("kind")
 @click.option("--agent", required=True, type=AGENT, help="The agent that answers.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the kind; repeatable.")
-async def add_channel(home: Home, output: Output, name: str, kind: str, agent: str, settings: tuple[str, ...]) -> None:
+@click.option(
+    "--secret-file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="File with the token or password, instead of asking for it.",
+)
+async def add_channel(
+    home: Home, output: Output, name: str, kind: str, agent: str, settings: tuple[str, ...], secret_file: Path | None
+) -> None:
     """Create the channel NAME of a KIND: telegram, discord, matrix, bluesky or email.
 
-    Its token or password is a secret, named in [sources.secrets].
+    Its token or password is asked for, and kept in a file of the server's data directory; or it is one of
+    [sources.secrets], named by a setting.
     """
-    made = await _add(home, name, kind, agent, settings)
-    answer = await home.call("POST", "sources", made["id"], "test")
+    config, kept = _config(settings), None
+    for field in kind_of(kind).secret_fields:
+        if field not in config:
+            kept = await _keep_secret(home, output, kind, field, secret_file)
+            config[field] = kept.name
+    try:
+        made = await _add(home, name, kind, agent, config)
+        answer = await home.call("POST", "sources", made["id"], "test")
+        if kept is not None and not answer["accepted"]:
+            await home.call("DELETE", "sources", made["id"])
+            raise click.ClickException(f"{kind} cannot be used: {answer['error']}. Nothing was created; try again.")
+    except (PatternError, click.ClickException):
+        if kept is not None:
+            kept.unlink()
+        raise
     works = "It works." if answer["accepted"] else f"It does not work yet: {answer['error']}."
+    place = "to it there" if answer["link"] is None else f"to {answer['link']}"
     output.result(
-        made,
+        {**made, "link": answer["link"]},
         f"Created {made['name']}. {works}",
-        f"Next: write to it there, then: pattern channel approve {made['name']} CODE -c {home.name}",
+        *([] if home.streams else ["Start the server, which asks it for messages: pattern up"]),
+        f"Next: write {place}. The answer is a code; who has it is let in with:",
+        f"pattern channel approve {made['name']} CODE --partner -c {home.name}",
     )
+
+
+async def _keep_secret(home: Home, output: Output, kind: str, field: str, file: Path | None) -> Path:
+    """Store a secret where the server finds it by the name of its file; return that."""
+    if home.data_dir is None:
+        raise click.UsageError(f"Name one of that server's [sources.secrets]: --set {field}=NAME")
+    secret = (output.ask_secret(f"{kind} {field}") if file is None else file.read_text()).strip()
+    if not secret:
+        raise click.UsageError(f"The {field} is empty.")
+    place = home.data_dir / SECRETS_FOLDER / f"{kind}-{new_secret()[:16]}"
+    await trio.to_thread.run_sync(write_private, place, f"{secret}\n")
+    return place
 
 
 @channel.add("approve", "phone 7KQ4M2XD")

@@ -45,6 +45,8 @@ from pattern_core.sources.source import (
     SourceAccount,
     SourceEvent,
     SourceKind,
+    bytes_of,
+    multipart,
     take_fields,
 )
 from pattern_core.web.policy import SourceSettings
@@ -113,6 +115,16 @@ class DiscordChannel(SourceKind):
         """Show that the bot is typing, as `SourceKind.signal`."""
         await call(account, f"/channels/{checked_id(chat)}/typing", {})
 
+    async def show(self, account: SourceAccount, chat: str, text: str, shown: str) -> str:
+        """Show what the agent does, as `SourceKind.show`."""
+        path = f"/channels/{checked_id(chat)}/messages"
+        if not shown:
+            about = {"content": text, "allowed_mentions": {"parse": []}, "flags": 1 << 2 | 1 << 12}
+            return checked_id((await call(account, path, about))["id"])
+        method = "PATCH" if text else "DELETE"
+        await call(account, f"{path}/{checked_id(shown)}", {"content": text} if text else None, method=method)
+        return shown
+
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Send a message, with two buttons if it is a question, as `SourceKind.send`. It notifies no one by name.
 
@@ -124,13 +136,7 @@ class DiscordChannel(SourceKind):
             with suppress(PermissionDenied, InvalidInput, NotFound):
                 await call(account, f"{place}/{number}/reactions/{sign}/@me", method="PUT")
                 return
-        message: dict[str, Json] = {
-            "content": said.text,
-            "nonce": blake2b(send_id.encode(), digest_size=12).hexdigest(),
-            "enforce_nonce": True,
-            "allowed_mentions": {"parse": []},
-            "flags": 1 << 2,  # no previews of links
-        }
+        message: dict[str, Json] = {**_message(send_id), "content": said.text}
         if said.reply_to and not said.reply_to.startswith(INTERACTION):
             message["message_reference"] = {"message_id": said.reply_to.split("/")[1], "fail_if_not_exists": False}
         if said.approval is not None:
@@ -142,10 +148,25 @@ class DiscordChannel(SourceKind):
             message["components"] = [{"type": 1, "components": buttons}]
         await call(account, place, message)
 
+    async def send_file(self, account: SourceAccount, chat: str, said: Outgoing, data: bytes, send_id: str) -> None:
+        """Send a file, as `SourceKind.send_file`."""
+        form = multipart({"payload_json": json.dumps(_message(send_id))}, "files[0]", said.file_name, data)
+        await call(account, f"/channels/{checked_id(chat)}/messages", form)
+
+    async def download(self, account: SourceAccount, ref: str) -> bytes:
+        """Return the bytes of a file, as `SourceKind.download`."""
+        return bytes_of(await account.fetch(ref))
+
 
 def _is_emoji(text: str) -> bool:
     """Return whether a text is one emoji, which may be made of several characters."""
     return 0 < len(text) <= EMOJI_CHARS_MAX and all(unicodedata.category(one) in _OF_EMOJI for one in text)
+
+
+def _message(send_id: str) -> dict[str, Json]:
+    """Return what every message has: a name by which a repetition is known, no notifications, no previews of links."""
+    nonce = blake2b(send_id.encode(), digest_size=12).hexdigest()
+    return {"nonce": nonce, "enforce_nonce": True, "allowed_mentions": {"parse": []}, "flags": 1 << 2}
 
 
 class _Gateway:

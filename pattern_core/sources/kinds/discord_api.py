@@ -14,7 +14,7 @@ from typing import Any
 import trio
 
 from pattern_core.sources.service import ServiceApi
-from pattern_core.sources.source import UNREADABLE, SourceAccount
+from pattern_core.sources.source import UNREADABLE, SourceAccount, SourceFile
 
 RATE_WAIT_S_MAX = 10.0  # for the limit of a channel to allow the next request
 NO_TOKEN = "copy the token again from discord.com/developers, Bot, Reset Token"
@@ -31,9 +31,13 @@ _AGENT = "DiscordBot (Pattern, 1)"  # others are refused
 
 
 async def call(
-    account: SourceAccount, path: str, given: Mapping[str, Any] | None = None, *, method: str | None = None
+    account: SourceAccount,
+    path: str,
+    given: Mapping[str, Any] | tuple[str, bytes] | None = None,
+    *,
+    method: str | None = None,
 ) -> Any:
-    """Call the API, with POST if something is given, and return its answer.
+    """Call the API, with POST if an object or a form is given, and return its answer.
 
     Raises:
         PatternError: as `ServiceApi.call`.
@@ -103,18 +107,22 @@ def interaction_fields(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def message_fields(data: Mapping[str, Any], bot: str, *, is_edit: bool) -> Mapping[str, Any]:
-    """Return the fields of an event for a message. Names are there instead of ids, and of files only their names."""
+    """Return the fields of an event for a message. Names are there instead of ids; an edit does not bring files."""
     words, author = str(data.get("content") or ""), data["author"]
     for one in data.get("mentions", ()):
         name = "" if one["id"] == bot else f"@{_name(one, one)}"
         words = words.replace(f"<@{one['id']}>", name).replace(f"<@!{one['id']}>", name)
     forwarded = [str(one["message"].get("content") or "") for one in data.get("message_snapshots", ())]
-    files = [f"[file {one.get('filename', '')}]" for one in data.get("attachments", ())]
-    shown = "\n".join(filter(None, [words.strip(), *forwarded, *files])) or "[something that cannot be shown]"
+    given = () if is_edit else data.get("attachments", ())
+    files = [SourceFile(name=str(one.get("filename", "file")), ref=str(one.get("url", ""))) for one in given]
+    shown = "\n".join(filter(None, [words.strip(), *forwarded])) or (
+        "" if files else "[something that cannot be shown]"
+    )
     return {
         "native": f"{checked_id(data['channel_id'])}/{checked_id(data['id'])}"
         + (f"/{edited_at(data)}" if is_edit else ""),
         "text": f"{'(edited) ' if is_edit else ''}{shown}",
+        "files": files,
         "author": checked_id(author["id"]),
         "author_name": _name(data, author),
         "is_bot": bool(author.get("bot")) or "webhook_id" in data,

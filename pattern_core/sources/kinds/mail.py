@@ -32,12 +32,14 @@ from pattern_core.errors import InvalidInput, PermissionDenied, Unavailable
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.rss import words
 from pattern_core.sources.source import (
+    FILE_BYTES_MAX,
     IS_UNCLEAR,
     UNREADABLE,
     Arrivals,
     Outgoing,
     SourceAccount,
     SourceEvent,
+    SourceFile,
     SourceKind,
     decision,
     take_fields,
@@ -49,7 +51,8 @@ from pattern_db.columns import Json
 
 EVERY_S = 60.0
 MAILS_MAX = 20  # of one poll
-BYTES_MAX = 512 * 1024  # of a mail; the rest is not read
+BYTES_MAX = 512 * 1024  # of a mail; the rest is read only for its files
+DOWNLOADED_BYTES_MAX = 2 * FILE_BYTES_MAX  # of a mail with files, which are coded
 STEP_S = 20.0  # for one answer of a server
 LIMIT_S = 120.0  # for a connection
 DAY_S = 86_400
@@ -106,8 +109,38 @@ class MailChannel(SourceKind):
 
         return await _reach(account, "imap", read)
 
+    async def download(self, account: SourceAccount, ref: str) -> bytes:
+        """Return the bytes of an attachment, as `SourceKind.download`."""
+        validity, uid, number = map(int, ref.split())
+
+        def read(line: _Line) -> bytes:
+            with _Imap(line) as imap:
+                imap.sign_in()
+                imap.select("INBOX", readonly=True)
+                if int(imap.response("UIDVALIDITY")[1][0]) != validity:
+                    raise InvalidInput("its mail has another number by now")
+                parts = imap.uid("FETCH", str(uid), f"(RFC822.SIZE BODY.PEEK[]<0.{DOWNLOADED_BYTES_MAX}>)")[1]
+                about, raw = next(part for part in parts if isinstance(part, tuple))
+                if int(_SIZE.findall(about)[0]) > DOWNLOADED_BYTES_MAX:
+                    raise InvalidInput(f"its mail has more than {DOWNLOADED_BYTES_MAX} bytes")
+                part = list(_parsed(raw).iter_attachments())[number]
+                if not isinstance(data := part.get_payload(decode=True), bytes):
+                    raise InvalidInput("it is a mail itself")
+                return data
+
+        return await _reach(account, "imap", read)
+
+    async def send_file(self, account: SourceAccount, chat: str, said: Outgoing, data: bytes, send_id: str) -> None:
+        """Send a mail with a file, as `SourceKind.send_file`."""
+        await self._send(account, chat, replace(said, text=said.file_name), send_id, data)
+
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Send a mail, as `SourceKind.send`. Its Message-ID is made of `send_id`, but servers do not look at it."""
+        await self._send(account, chat, said, send_id)
+
+    async def _send(
+        self, account: SourceAccount, chat: str, said: Outgoing, send_id: str, data: bytes | None = None
+    ) -> None:
         to, root = chat.split()[-2:]
         answered, subject = (*map(unquote, said.reply_to.split()[1:]), "", "")[:2]
         address, asks = account.config["address"], f".{said.approval}.ask" if said.approval is not None else ""
@@ -120,6 +153,8 @@ class MailChannel(SourceKind):
         mail["Auto-Submitted"] = "auto-replied"
         more = "\n\nAnswer this mail with yes or no." if asks else ""
         mail.set_content(plain(said.text) + more)
+        if data is not None:
+            mail.add_attachment(data, "application", "octet-stream", filename=said.file_name)
         whole = "".join(f"{line}\r\n" for line in ids).encode() + mail.as_bytes()
 
         def deliver(line: _Line) -> None:
@@ -283,7 +318,9 @@ def _new(imap: imaplib.IMAP4, line: _Line, cursor: dict[str, Any], address: str,
             if date >= floor:
                 size = int(_SIZE.findall(about)[0])
                 event = _event(raw, size, address, authority)
-                events += [replace(event, is_old=not cursor)] if event is not None else []
+                if event is not None:
+                    files = [replace(one, ref=f"{validity} {uid} {one.ref}") for one in event.files]
+                    events.append(replace(event, is_old=not cursor, files=files))
     after = {"validity": validity, "uid": uid, "floor": floor if cursor else newest, "newest": newest}
     return Arrivals(events=events, cursor=after, wait_s=0.0 if len(uids) > MAILS_MAX else EVERY_S)
 
@@ -294,8 +331,7 @@ def _event(raw: bytes, size: int, address: str, authority: str) -> SourceEvent |
     Raises:
         One of `_MALFORMED`: it cannot be answered.
     """
-    mail = BytesParser(policy=policy.default).parsebytes(raw)
-    assert isinstance(mail, EmailMessage)
+    mail = _parsed(raw)
     senders = [one for header in mail.get_all("From", ()) for one in header.addresses]
     [writer] = senders
     author = writer.addr_spec.lower()
@@ -314,7 +350,8 @@ def _event(raw: bytes, size: int, address: str, authority: str) -> SourceEvent |
     cut = f"[of {size} bytes, only the first {len(raw)} were read]" if size > len(raw) else ""
     return SourceEvent(
         native=" ".join(quote(part, safe="") for part in (author, native, subject)),
-        text="\n".join(filter(None, (text, *_attachments(mail), cut))),
+        text="\n".join(filter(None, (text, cut))),
+        files=_attachments(mail),
         title=subject,
         author=author if is_believed else f"{UNVERIFIED} {author}",
         author_name=writer.display_name or author if is_believed else f"{author} ({UNVERIFIED})",
@@ -373,10 +410,13 @@ def _text(mail: EmailMessage) -> str:
     return _QUOTES.sub("", text.replace("\r\n", "\n")).strip() or "[nothing but a quotation]"
 
 
-def _attachments(mail: EmailMessage) -> list[str]:
-    """Return a line for each file that is with a mail."""
-    return [
-        f"[attachment {plain(part.get_filename() or part.get_content_type())[:100]},"
-        f" {len(part.get_payload(decode=True) or b'')} bytes]"
-        for part in mail.iter_attachments()
-    ][:50]
+def _attachments(mail: EmailMessage) -> list[SourceFile]:
+    """Return the files that are with a mail, by their places in it."""
+    names = [plain(part.get_filename() or part.get_content_type()) for part in mail.iter_attachments()]
+    return [SourceFile(name=name, ref=str(number)) for number, name in enumerate(names)]
+
+
+def _parsed(raw: bytes) -> EmailMessage:
+    mail = BytesParser(policy=policy.default).parsebytes(raw)
+    assert isinstance(mail, EmailMessage)
+    return mail

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from pattern_core.errors import PatternError
-from pattern_core.sources.service import ServiceApi
+from pattern_core.sources.service import ServiceApi, hiding
 from pattern_core.sources.source import (
     UNREADABLE,
     Arrivals,
     Outgoing,
     SourceAccount,
     SourceEvent,
+    SourceFile,
     SourceKind,
+    bytes_of,
+    multipart,
     take_fields,
 )
 from pattern_core.web.policy import SourceSettings
@@ -28,7 +33,8 @@ TELEGRAM = "https://api.telegram.org"
 POLL_S = 50  # how long the service waits for an update
 UPDATES_MAX = 50  # of one poll
 ALLOWED = ("message", "edited_message", "callback_query")
-_FILES = ("document", "photo", "voice", "audio", "video", "video_note", "sticker", "animation", "location", "contact")
+_FILES = ("document", "photo")  # are downloaded
+_OTHERS = ("voice", "audio", "video", "video_note", "sticker", "animation", "location", "contact")
 _API = ServiceApi(name="Telegram", advice="copy the token again from @BotFather", means={404: 401})  # of a wrong token
 _CALLBACK = "callback/"  # how the name of an event that is a pressed button begins
 
@@ -48,6 +54,10 @@ class TelegramChannel(SourceKind):
         found = take_fields(self, config, {"token": None, "base_url": TELEGRAM})
         settings.check_service(found["base_url"], TELEGRAM)
         return found
+
+    async def check(self, account: SourceAccount) -> str:
+        """Return the address of the bot, as `SourceKind.check`. Two polls at once would disturb each other."""
+        return f"https://t.me/{(await _call(account, 'getMe', {}))['username']}"
 
     async def poll(self, account: SourceAccount) -> Arrivals:
         """Return new updates, as `SourceKind.poll`; waits for the first one."""
@@ -71,6 +81,14 @@ class TelegramChannel(SourceKind):
         """Show that the bot is typing, as `SourceKind.signal`."""
         await _call(account, "sendChatAction", {**_place(chat), "action": "typing"})
 
+    async def show(self, account: SourceAccount, chat: str, text: str, shown: str) -> str:
+        """Show what the agent does, as `SourceKind.show`."""
+        about = {**_place(chat), "text": text, "disable_notification": True}
+        if not shown:
+            return str((await _call(account, "sendMessage", about))["message_id"])
+        await _call(account, "editMessageText" if text else "deleteMessage", {**about, "message_id": int(shown)})
+        return shown
+
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Send a message, with two buttons if it is a question, as `SourceKind.send`."""
         message: dict[str, Json] = {**_place(chat), "text": said.text, "link_preview_options": {"is_disabled": True}}
@@ -87,6 +105,20 @@ class TelegramChannel(SourceKind):
             buttons = [{"text": text, "callback_data": f"{sign}:{said.approval}"} for text, sign in answers]
             message["reply_markup"] = {"inline_keyboard": [buttons]}
         await _call(account, "sendMessage", message)
+
+    async def send_file(self, account: SourceAccount, chat: str, said: Outgoing, data: bytes, send_id: str) -> None:
+        """Send a file, as `SourceKind.send_file`."""
+        place = {key: str(value) for key, value in _place(chat).items()}
+        await _call(account, "sendDocument", multipart(place, "document", said.file_name, data))
+
+    async def download(self, account: SourceAccount, ref: str) -> bytes:
+        """Return the bytes of a file, as `SourceKind.download`."""
+        path = (await _call(account, "getFile", {"file_id": ref}))["file_path"]
+        token = await account.secret("token")
+        url = f"{account.config['base_url'].rstrip('/')}/file/bot{token}/{quote(path)}"
+        with hiding(url, (token,)):
+            page = await account.fetch(url, redirects_max=0)
+        return bytes_of(replace(page, url="Telegram"))
 
 
 def _place(chat: str) -> dict[str, Json]:
@@ -128,23 +160,30 @@ def _event(update: Mapping[str, Any], bot: Mapping[str, Json]) -> SourceEvent | 
         native=f"{chat['id']}/{message['message_id']}{edited}",
         text=f"{'(edited) ' if edited else ''}{text.replace(mention, '').strip()}",
         is_addressed=is_addressed,
+        files=() if edited else _files(message),
         **about,
     )
 
 
 def _words(message: Mapping[str, Any]) -> str:
-    """Return what a message says; of files only that they are there."""
-    files = [
-        f"[{kind} {message[kind].get('file_name', '')}]" if isinstance(message[kind], dict) else f"[{kind}]"
-        for kind in _FILES
-        if kind in message
-    ]
+    """Return what a message says; of files that are not downloaded only that they are there."""
     said = message.get("text") or message.get("caption") or ""
-    return "\n".join(filter(None, (said, " ".join(files)))) or "[something that cannot be shown]"
+    files = [f"[{kind}]" for kind in _OTHERS if kind in message]
+    shown = "\n".join(filter(None, (said, " ".join(files))))
+    return shown or ("" if any(kind in message for kind in _FILES) else "[something that cannot be shown]")
 
 
-async def _call(account: SourceAccount, method: str, given: Mapping[str, Json], *, timeout_s: float = 0.0) -> Any:
-    """Return the result of a method of the Bot API. The token is part of the address.
+def _files(message: Mapping[str, Any]) -> list[SourceFile]:
+    """Return the file that a message may have; of the sizes of a photo the largest, which comes last."""
+    if (document := message.get("document")) is not None:
+        return [SourceFile(name=str(document.get("file_name", "document")), ref=document["file_id"])]
+    return [SourceFile(name="photo.jpg", ref=message["photo"][-1]["file_id"])] if message.get("photo") else []
+
+
+async def _call(
+    account: SourceAccount, method: str, given: Mapping[str, Json] | tuple[str, bytes], *, timeout_s: float = 0.0
+) -> Any:
+    """Return the result of a method of the Bot API, which gets an object or a form. The token is part of the address.
 
     Raises:
         PatternError: as `ServiceApi.call`.

@@ -6,6 +6,7 @@ changes what belongs to a person. Idempotent: the same call puts the same words 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -58,7 +59,7 @@ async def file(
     `pattern`, in `path` or `files` (*.py). search: passages on `query`. write, append: `content`. replace: `old`, found
     once, by `content`.
     """
-    access = AgentFiles(context.storage.database, context.agent_id)
+    access = AgentFiles(context.storage.database, context.agent_id, context.sees_only)
     match op:
         case "list":
             return await _list(access, folder, pattern)
@@ -76,7 +77,9 @@ async def file(
             missing = f"; {found.left_out} more were not searched, narrow `files`" if found.left_out else ""
             return done(f"Found {len(shown)} lines in {found.files} files{missing}", matches=shown)
         case "search":
-            only = None if folder is None else (await access.folder(folder)).folder.name
+            chosen = await access.folders() if folder is None else [await access.folder(folder)]
+            is_all = folder is None and context.sees_only is None
+            only = None if is_all else [one.folder.name for one in chosen]
             return await _search(context, needed(query, "query", op), only, clamp(limit or HITS_DEFAULT))
         case "write" | "append" | "replace":
             place = await access.for_writing(needed(path, "path", op), PathType.VIRTUAL)
@@ -125,12 +128,12 @@ async def _read(access: AgentFiles, path: str, start_line: int, lines: int) -> d
     return done(words, content=window.text, start_line=window.first, end_line=window.last, total_lines=window.total)
 
 
-async def _search(context: ToolContext, query: str, folder: str | None, limit: int) -> dict[str, object]:
+async def _search(context: ToolContext, query: str, folders: Sequence[str] | None, limit: int) -> dict[str, object]:
     request = SearchRequest(
         query=query,
         kinds=[SearchKind.FILE],
         agents=[context.agent_id],
-        tags=None if folder is None else [folder],  # a folder's name counts as a tag of its files
+        tags=folders,  # a folder's name counts as a tag of its files
         limit=limit,
     )
     result = await context.toolbox.search(request)
@@ -182,7 +185,8 @@ async def file_save(
     content: Annotated[str, "The whole text of the file; what it held before is replaced."],
 ) -> dict[str, object]:
     """Write a text file into a directory of the machine that is attached to you for writing."""
-    place = await AgentFiles(context.storage.database, context.agent_id).for_writing(path, PathType.LOCAL)
+    access = AgentFiles(context.storage.database, context.agent_id, context.sees_only)
+    place = await access.for_writing(path, PathType.LOCAL)
     data = check_text(content).encode()
     new = await prepared(context, place, data)
     root = Path(place.attached.folder.path_value or "")

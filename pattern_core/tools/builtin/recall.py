@@ -8,7 +8,7 @@ from typing import Literal
 
 from pattern_core.archive import entries
 from pattern_core.archive.entries import ArchiveEntry, NewEntry, SimilarEntry, StoredEntry, Terms, changed
-from pattern_core.errors import PatternError
+from pattern_core.errors import PatternError, PermissionDenied
 from pattern_core.search import SearchRequest
 from pattern_core.tools.hits import clamp, found
 from pattern_core.tools.tool import ToolContext, done, needed, tool
@@ -39,10 +39,13 @@ async def recall(
     insert: `content`; `supersedes`: the id of an entry no longer true; `force`: although
     one is similar. search: `query`; `include_old`: superseded ones too. get: `entry_id` from character `start`.
     """
-    owners = [context.agent_id, CONSTELLATION_OWNER]
+    owners, is_for_one = [context.agent_id, CONSTELLATION_OWNER], context.sees_only is not None
+    if is_for_one and (op != "insert" or supersedes is not None):
+        raise PermissionDenied("the archive holds what others said, so in this conversation entries can only be added")
     match op:
         case "insert":
-            terms = Terms(now=context.storage.now(), supersedes=supersedes, force=force)
+            # A similar entry would be shown.
+            terms = Terms(now=context.storage.now(), supersedes=supersedes, force=force or is_for_one)
             return await insert(context, needed(content, "content", op), tags or (), terms)
         case "search":
             request = SearchRequest(

@@ -61,7 +61,7 @@ async def search(
         now=context.storage.now(),
         limit=clamp(limit),
     )
-    return found(await context.toolbox.search(request), "hit", "hits")
+    return found(await context.search(request), "hit", "hits")
 
 
 _UNIT_MS = {"hour": 3_600_000, "day": 86_400_000, "week": 7 * 86_400_000, "month": 30 * 86_400_000}

@@ -81,10 +81,11 @@ class PersonRequest(RequestModel):
 
 
 class SourceTest(BaseModel):
-    """Whether the source could be asked, or why not."""
+    """Whether the source could be asked, or why not; and where people reach it, if its service has such an address."""
 
     accepted: bool
     error: str | None
+    link: str | None
 
 
 class SourceSync(BaseModel):
@@ -145,8 +146,8 @@ async def delete(src: str, home: ToWrite) -> None:
 @router.post("/{src}/test")
 async def test(src: str, home: ToWrite) -> SourceTest:
     """Test a source: ask it now, once, and store nothing."""
-    error = await home.constellation.sources.test(src)
-    return SourceTest(accepted=error is None, error=error)
+    error, link = await home.constellation.sources.test(src)
+    return SourceTest(accepted=error is None, error=error, link=link or None)
 
 
 @router.post("/{src}/sync")

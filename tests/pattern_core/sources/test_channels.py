@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+import trio
+
 from pattern_core.outbox import ATTEMPTS_MAX
+from pattern_core.sources import channels
 from pattern_core.sources.channels import CODES_MAX
 from pattern_core.testing.channels import TelegramServer
 from pattern_core.testing.model import calls, says
+from pattern_core.tools.builtin import BUILTIN
 from pattern_db.columns import unix_ms
 from pattern_db.enums import DeliveryStatus, PersonStatus, TrustLevel
 from tests.pattern_core.sources.rig import ANNA, talking
@@ -77,6 +82,45 @@ async def test_nothing_of_one_person_is_shown_to_another() -> None:
         assert stranger.count("Rosebud") == 1 and partner.count("Rosebud") > 1
 
 
+async def test_tools_find_nothing_of_one_person_for_another() -> None:
+    """A leak between senders: who may only chat is shown its own conversation, also by tools that search."""
+    kept = calls("recall", {"op": "insert", "content": "The gate opens with Rosebud."})
+    look = calls("search", {"query": "gate Rosebud"}, call_id="c2")
+    again = calls("recall", {"op": "search", "query": "gate Rosebud"}, call_id="c3")
+    script = [kept, says("Kept."), look, again, says("No."), look, says("Own."), look, again, says("Yes.")]
+    async with talking(*script, tools=BUILTIN) as one:
+        for person, status in ((ANNA, PersonStatus.ALLOWED), ("2", PersonStatus.ALLOWED), ("3", PersonStatus.PARTNER)):
+            await one.lets_in(status, person)
+        for author, text in ((1, "The gate opens with Rosebud."), (2, "The secret?"), (1, "And?"), (3, "What is it?")):
+            one.server.says(text, author=author)
+            await one.sent(len(one.server.sent) + 1)
+            await one.idle()
+        results = [str(one.world.provider.requests[number].messages[-1]) for number in (3, 4, 6, 8, 9)]
+        assert ["opens with Rosebud" in result for result in results] == [False, False, True, True, True]
+        assert "can only be added" in results[1]
+
+
+async def test_a_question_is_answered_only_in_the_channel_that_asked_it() -> None:
+    """A partner of one channel answers no question of another one's turn, or of a turn that came from none."""
+    outside, rule = Outside(), [{"tool": "mail", "type": "requires_consent"}]
+    async with talking(calls("mail", {"to": "bob"}), tools=outside.tools) as one:
+        await one.world.constellation.roster.update("ada", {"tool_rules": rule})
+        await one.lets_in(PersonStatus.PARTNER)
+        await one.world.submit("Write to Bob")
+        await until(lambda: one.world.provider.requests)
+        found: list[Any] = []
+        while not found:
+            found = [*await one.world.constellation.approvals.list(9)]
+        button = {"text": "Approve", "callback_data": f"y:{found[0].id}"}
+        one.server.sent.append({"chat_id": 1, "text": "", "reply_markup": {"inline_keyboard": [[button]]}})
+        one.server.presses("Approve")
+        await until(lambda: one.server.acknowledged == 1)
+        await one.idle()
+        assert outside.done == []
+        reasons = [event.data["reason"] for event in await one.world.events() if event.name == "source.refused"]
+        assert reasons == ["the question was not asked in this channel"]
+
+
 async def test_a_room_that_is_not_allowed_and_a_program_are_not_answered() -> None:
     async with talking() as one:
         await one.lets_in()
@@ -137,6 +181,32 @@ async def test_only_a_partner_answers_questions() -> None:
         await until(lambda: one.server.acknowledged == 2)
         await one.idle()
         assert outside.done == []
+
+
+async def test_one_message_says_what_the_agent_does_and_is_gone_with_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is one message also if the process is stopped while the tool runs."""
+    monkeypatch.setattr(channels, "SIGNAL_S", 0.02)
+    outside = Outside(gate=trio.Event())
+    async with in_memory() as database, TelegramServer() as server:
+        options: dict[str, Any] = {"server": server, "database": database, "tools": outside.tools}
+        async with talking(calls("put", {"text": "x"}), **options) as one:
+            await one.lets_in()
+            server.says("Put x there")
+            await until(lambda: server.changes)
+            await until(lambda: server.signals > 5)
+        assert server.changes == ["(busy with put …)"]
+        async with talking(says("Done."), is_new=False, **options):
+            await until(lambda: len(server.changes) == 2)
+            assert outside.gate is not None
+            outside.gate.set()
+            await until(lambda: "Done." in server.texts)
+            await until(lambda: len(server.changes) == 3)
+        assert server.changes == ["(busy with put …)", "(busy with put …)", "deleted"]
+        numbers = [one.request.json().get("message_id") for one in server.exchanges if "editM" in one.request.path]
+        assert numbers == [9_001]
+        assert await database.read(rows, "SELECT key FROM meta WHERE key LIKE 'shown%'") == []
 
 
 async def test_a_message_with_an_unknown_outcome_is_sent_once_more_and_then_shown() -> None:

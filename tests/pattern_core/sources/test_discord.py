@@ -269,12 +269,29 @@ async def test_only_what_is_for_the_bot_is_heard_and_names_are_there_instead_of_
         server.says("yes", chat=ROOM, type=19, referenced_message={"author": BOT})
         server.says("joined", chat=ROOM, type=7, mentions=[BOT])
         server.says(f"{ASKS} I am a program", chat=ROOM, author=3, webhook_id="77")
-        server.says("see", attachments=[{"filename": "a.pdf"}])
-        await account.heard("and @Bob?", "yes", "I am a program", "see\n[file a.pdf]")
+        server.files["/a.pdf"] = b"%PDF"
+        server.says("see", attachments=[{"filename": "a.pdf", "url": f"{server.url}/a.pdf"}])
+        await account.heard("and @Bob?", "yes", "I am a program", "see")
         first, _, program, last = account.events
         assert (first.author_name, first.chat_name, first.room, first.is_bot) == ("Annie", "#general", ROOM, False)
         assert program.is_bot
         assert (last.chat, last.room, last.author, last.author_name) == ("1001", "", "1", "Anna")
+        [file] = last.files
+        assert file.name == "a.pdf" and await account.account.download(KIND, file.ref) == b"%PDF"
+
+
+async def test_a_file_is_sent_once_and_a_message_that_says_what_the_agent_does_is_changed_and_deleted() -> None:
+    async with following() as account:
+        account.server.says("Hi")
+        await account.heard("Hi")
+        said = Outgoing(text="", file="papers/a.txt")
+        for _ in range(2):
+            await account.account.send(KIND, "1001", said, "say_1", b"abc")
+        assert [(one["content"], one["file"]) for one in account.server.sent] == [("<a.txt>", b"abc")]
+        shown = await KIND.show(account.account, "1001", "one", "")
+        assert await KIND.show(account.account, "1001", "two", shown) == shown
+        await KIND.show(account.account, "1001", "", shown)
+        assert account.server.changes == ["one", "two", "deleted"] and len(account.server.sent) == 1
 
 
 async def test_an_edit_is_an_event_and_a_preview_is_none() -> None:

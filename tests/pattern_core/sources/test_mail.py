@@ -291,9 +291,25 @@ async def test_the_words_of_html_and_the_names_of_attachments_and_of_a_long_mail
         long = b"From: a@example.org\r\n\r\n" + b"word " * 2_000_000
         for mail in (html, parts, long):
             server.put(mail)
-        said = [event.bounded.text for event in (await polls(server, first.cursor)).events]
-        assert said[:2] == ["Hi", "See this\n[attachment plan.pdf, 3 bytes]"]
+        found = [event.bounded for event in (await polls(server, first.cursor)).events]
+        said = [event.text for event in found]
+        assert said[:2] == ["Hi", "See this"]
+        [file] = found[1].files
+        assert file.name == "plan.pdf" and await account(server).download(KIND, file.ref) == b"ABC"
+        server.renumbers()
+        with pytest.raises(InvalidInput, match="another number"):
+            await account(server).download(KIND, file.ref)
         assert len(said[2]) < 50_000 and "more characters were left out" in said[2]
+
+
+async def test_a_file_is_sent_in_a_mail_of_its_thread() -> None:
+    async with MailServer() as server:
+        said = Outgoing(text="", reply_to="x <m1@example.org> Plan", file="papers/plan ö.txt")
+        await account(server).send(KIND, f"{ANNA} <m1@example.org>", said, "say_1", b"\0abc")
+        [mail] = server.sent
+        [part] = mail.iter_attachments()
+        assert (part.get_filename(), part.get_payload(decode=True)) == ("plan ö.txt", b"\0abc")
+        assert mail["References"] == "<m1@example.org>"
 
 
 OUTCOMES = [
