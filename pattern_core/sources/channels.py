@@ -13,6 +13,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 
 import trio
 
@@ -232,18 +233,8 @@ class Channels:
                 chat_id, source.id, native, title, bool(event.room), agent.id, session.id, created_at=iso(now_ms)
             )
         is_partner = person is not None and person.status is PersonStatus.PARTNER and not event.room
-        kind, account = await self._sources.account(source.id)
-
-        async def download(ref: str) -> bytes:
-            try:
-                return await account.download(kind, ref)
-            except Unavailable as error:  # tried again, but no message waits for long for its files
-                if row.attempts < DOWNLOADS_MAX:
-                    raise
-                raise NotFound(error.message) from None
-
         about, sent = f"{source.source_type} {chat.name}", [one for event in events for one in event.files]
-        lines, images = await keep_files(self._storage, work, chat, about, sent, download)
+        lines, images = await keep_files(self._storage, work, chat, about, sent, partial(self._download, row, source))
         content = _said(source, events, lines)
         incoming = IncomingMessage(
             agent_id=chat.agent_id,
@@ -275,6 +266,16 @@ class Channels:
             work.store(outbox.delivered, one, iso(now_ms))
         work.store_and_tell(store)
         work.when_settled(lambda committed: wake() if committed else None)
+
+    async def _download(self, row: OutboxRow, source: SourceRow, ref: str) -> bytes:
+        """Return a file that came with a message, which does not wait for it for long."""
+        kind, account = await self._sources.account(source.id)
+        try:
+            return await account.download(kind, ref)
+        except Unavailable as error:
+            if row.attempts < DOWNLOADS_MAX:
+                raise
+            raise NotFound(error.message) from None
 
     # Out
 

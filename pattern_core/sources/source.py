@@ -326,7 +326,7 @@ class SourceKind(ABC):
 
     async def show(self, account: SourceAccount, chat: str, text: str, shown: str) -> str:
         """Show in a chat what the agent does: change the message with the id `shown`, delete it if there is no text, or
-        say it anew, and notify no one. Return its id; empty where a service cannot change messages.
+        say it in a new one, and notify no one. Return its id; empty where a service cannot change messages.
 
         Raises:
             PatternError: it was not accepted.

@@ -9,9 +9,11 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.files import access as module
-from pattern_core.files.access import AgentFiles
+from pattern_core.files.access import AgentFiles, received_in
 from pattern_core.files.disk import UnreadableFile
 from pattern_db.enums import FolderAccess, PathType
+from pattern_db.tables import folders
+from pattern_db.tables.folders import FolderRow
 from tests.pattern_core.files.samples import ADA, BOB, Shelf, pdf_of
 
 TEXT = "# Beds\n\nFour.\n\n\n## North\nTulips.\n" + "word " * 800 + "\nlast\n"
@@ -51,6 +53,16 @@ async def test_names_may_leave_out_the_only_folder(ada: AgentFiles, shelf: Shelf
     await shelf.virtual("books", access=FolderAccess.READ)
     with pytest.raises(NotFound, match="books/, papers/"):
         await ada.read("sub/b.pdf", start_line=1, lines=1, chars_max=100)
+
+
+async def test_who_sees_one_session_does_not_see_files_that_came_in_others(ada: AgentFiles, shelf: Shelf) -> None:
+    for session in ("ses_1", "ses_2"):
+        folder = FolderRow(received_in(session), session, PathType.VIRTUAL, "m", "2026-01-01T00:00:00.000Z")
+        await shelf.database.write(folders.create, folder)
+        await shelf.folders.attach(folder.id, ADA, FolderAccess.READ)
+    assert [one.folder.name for one in await ada.folders()] == ["papers", "ses_1", "ses_2"]
+    only = AgentFiles(shelf.database, ADA, sees_only="ses_1")
+    assert [one.folder.name for one in await only.folders()] == ["papers", "ses_1"]
 
 
 async def test_other_agents_see_nothing(ada: AgentFiles, shelf: Shelf) -> None:

@@ -5,7 +5,7 @@ import pytest
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.halt import Halt
 from pattern_core.tools.builtin.emergency_halt import emergency_halt
-from pattern_core.tools.builtin.send_message import send_message
+from pattern_core.tools.builtin.send_message import send_message, sent_file
 from pattern_db.enums import Role
 from pattern_db.tables import messages
 from tests.pattern_core.memory.rig import ADA
@@ -28,6 +28,18 @@ async def test_words_for_the_user_become_a_message_and_an_event(tools: ToolRig) 
         "channel": "user",
         "content": CONTENT,
     }
+
+
+async def test_a_file_is_sent_only_to_the_user_and_if_it_is_there(tools: ToolRig) -> None:
+    with pytest.raises(InvalidInput, match="only be sent to the user"):
+        await tools.call(send_message, to="bob", content=CONTENT, file="papers/a.md")
+    with pytest.raises(NotFound):
+        await tools.call(send_message, content=CONTENT, file="papers/a.md")
+    await tools.call(send_message, content=CONTENT)
+    [row] = await tools.rig.database.read(messages.recent, ADA, 10)
+    assert sent_file(row) is None
+    assert sent_file(row._replace(source_metadata={"file": "papers/a.md"})) == "papers/a.md"
+    assert sent_file(row._replace(source="api", source_metadata={"file": "papers/a.md"})) is None
 
 
 async def test_words_for_an_agent_are_delivered_as_they_are(tools: ToolRig) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pattern_db.connection import Connection
-from pattern_db.enums import DeliveryStatus, PersonStatus, SourceDelivery
+from pattern_db.enums import ApprovalKind, DeliveryStatus, PersonStatus, SourceDelivery
 from pattern_db.errors import RowNotFound
-from pattern_db.journal import turns
+from pattern_db.journal import approvals, turns
+from pattern_db.journal.approvals import ApprovalRow
 from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import agents, outbox, sessions, sources
 from pattern_db.tables.agents import AgentRow
@@ -68,6 +69,11 @@ def test_the_address_of_a_turn(db: Connection) -> None:
     assert sources.chat(db, "src_1", "7") == sources.get_chat(db, "chat_1")
     assert sources.addressed(db, "turn_1") == (sources.get_chat(db, "chat_1"), "7", "m/1")
     assert sources.addressed(db, "turn_2") is None
+    for number, turn_id in enumerate(("turn_1", None)):
+        asked = ApprovalRow(f"apr_{number}", ApprovalKind.TOOL, {}, b"x", NOW)
+        approvals.insert(db, asked, turn_id=turn_id)
+    assert [sources.asks(db, "src_1", one) for one in ("apr_0", "apr_1")] == [True, False]
+    assert not sources.asks(db, "src_2", "apr_0")
     assert (sources.turns_since(db, "chat_1", NOW), sources.turns_since(db, "chat_1", LATER)) == (1, 0)
 
 
