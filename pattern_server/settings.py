@@ -21,7 +21,7 @@ from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.embeddings.providers import EMBEDDERS, make_embedder
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import EmbedderSection, EmbedderSettings
-from pattern_core.mcp_servers.settings import McpSection, McpSettings, Stdio, Streamable
+from pattern_core.mcp_settings import McpSection, McpSettings, Stdio, Streamable
 from pattern_core.models.catalogue import Catalogue, ProviderModels
 from pattern_core.models.client import Account
 from pattern_core.models.providers import PROVIDERS
@@ -124,7 +124,8 @@ def source_settings(config: Config, find: Variables = variable) -> SourceSetting
     """Return the settings of `[sources]`, as `webhook_settings`. The server's own data is excluded from every root."""
     given = {field.name: getattr(config.sources, field.name) for field in fields(SourceSection)}
     given["secrets"] = _resolved(config.sources.secrets, find)
-    return SourceSettings(**given, kept_out=(config.data_dir.absolute(),))
+    kept_out = (config.data_dir.absolute(),)
+    return SourceSettings(**given, kept_out=kept_out, shell=shell_settings(config), mcp=configured_mcp(config, find))
 
 
 def _resolved(secrets: Mapping[str, SecretSource], find: Variables) -> dict[str, SecretSource]:

@@ -24,8 +24,8 @@ import trio
 
 from pattern_core.children import isolated
 from pattern_core.errors import InvalidInput, Unavailable
-from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
 from pattern_core.mcp_servers.tools import ERROR_CHARS_MAX, OfferedTool, sound_tools, text_of
+from pattern_core.mcp_settings import McpSettings, Stdio, Streamable
 
 if TYPE_CHECKING:
     import httpx2
