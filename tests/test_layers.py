@@ -70,7 +70,13 @@ RULES = (
             "pattern_server/cli/mirror/disk.py",  # the states that it stored
             *("pattern_core/validation.py", "pattern_core/agent_settings.py", "pattern_core/budgets/"),
             *("pattern_core/timing.py", "pattern_core/delta.py"),  # the latter: parameters of its tools
-            *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/", "pattern_core/groups/"),
+            *(
+                "pattern_core/rules/",
+                "pattern_core/tools/",
+                "pattern_core/mcp_servers/",
+                "pattern_core/mcp_settings.py",
+                "pattern_core/groups/",
+            ),
             "pattern_core/schedule/",
             *("pattern_core/models/model.py", "pattern_core/models/catalogue.py", "pattern_core/models/routing.py"),
             *("pattern_core/models/throttle.py", "pattern_core/models/providers/settings.py"),

@@ -22,6 +22,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "http": "pattern_core.sources.kinds.http:PageSource",
         "matrix": "pattern_core.sources.kinds.matrix:MatrixChannel",
         "email": "pattern_core.sources.kinds.mail:MailChannel",
+        "calendar": "pattern_core.sources.kinds.calendar:CalendarSource",
         "process": "pattern_core.sources.kinds.process:ProcessSource",
     }
 )

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 from pattern_core.errors import InvalidInput
 from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.reading import read_in_child
+from pattern_core.sources.kinds.rss import fetch_changed
 from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind, take_fields
-from pattern_core.web.download import Download, check_status
+from pattern_core.web.download import Download
 from pattern_core.web.policy import SourceSettings
 from pattern_core.web.web import READ_TIMEOUT_S, page_of
 from pattern_db.columns import Json, check_depth
@@ -53,17 +54,13 @@ class PageSource(SourceKind):
     async def poll(self, account: SourceAccount) -> Arrivals:
         """Return what changed since the last look, as `SourceKind.poll`; the first look only remembers."""
         cursor, config = account.cursor, account.config
-        asked = {"If-None-Match": cursor.get("etag"), "If-Modified-Since": cursor.get("modified")}
-        headers = {name: value for name, value in asked.items() if value}
-        page = await account.fetch(config["url"], headers={"Accept": "*/*", **headers})
-        if page.status == 304:
+        page, after = await fetch_changed(account)
+        if page is None:
             return Arrivals(cursor=cursor, wait_s=config["every_s"])
-        check_status(page)
         found = await _selected(page, config["select"])
         if found is None and not cursor:
             raise InvalidInput(f"{config['select']!r} selects nothing on {config['url']}")
         text = "[nothing is there]" if found is None else found[:KEPT_CHARS_MAX]
-        after = {"etag": page.headers.get("etag"), "modified": page.headers.get("last-modified")}
         if cursor and cursor["text"] == text:
             return Arrivals(cursor={**cursor, **after}, wait_s=config["every_s"])
         number = cursor.get("number", 0) + 1  # a value may return, and is an event then, too

@@ -53,20 +53,32 @@ class FeedSource(SourceKind):
     async def poll(self, account: SourceAccount) -> Arrivals:
         """Return new entries, the oldest first, as `SourceKind.poll`."""
         cursor, wait_s = account.cursor, account.config["every_s"]
-        asked = {"If-None-Match": cursor.get("etag"), "If-Modified-Since": cursor.get("modified")}
-        headers = {name: value for name, value in asked.items() if value}
-        page = await account.fetch(cursor.get("url") or account.config["url"], headers={"Accept": "*/*", **headers})
-        if page.status == 304:
+        page, after = await fetch_changed(account)
+        if page is None:
             return Arrivals(cursor=cursor, wait_s=wait_s)
-        check_status(page)
         if page.is_cut:
             raise InvalidInput("the feed is too long to be read")
         entries = await trio.to_thread.run_sync(read_feed, page)
         first = len(entries) if cursor else account.config["first"]
         events = [SourceEvent(**entry, is_old=place >= first) for place, entry in enumerate(entries)]
-        after = {"etag": page.headers.get("etag"), "modified": page.headers.get("last-modified")}
-        moved = page.url if page.is_moved else cursor.get("url")
-        return Arrivals(events=events[::-1], cursor={**after, "url": moved, "seen": True}, wait_s=wait_s)
+        return Arrivals(events=events[::-1], cursor={**after, "seen": True}, wait_s=wait_s)
+
+
+async def fetch_changed(account: SourceAccount, *, always: bool = False) -> tuple[Download | None, Mapping[str, Json]]:
+    """Return what is at the account's `url`, None if it did not change, unless `always`; and what its next cursor needs.
+
+    Raises:
+        PatternError: the page cannot be fetched.
+    """
+    cursor = account.cursor
+    asked = {"If-None-Match": cursor.get("etag"), "If-Modified-Since": cursor.get("modified")}
+    headers = {name: value for name, value in asked.items() if value and not always}
+    page = await account.fetch(cursor.get("url") or account.config["url"], headers={"Accept": "*/*", **headers})
+    if page.status == 304:
+        return None, {}
+    check_status(page)
+    moved = page.url if page.is_moved else cursor.get("url")
+    return page, {"etag": page.headers.get("etag"), "modified": page.headers.get("last-modified"), "url": moved}
 
 
 def read_feed(page: Download) -> list[dict[str, Any]]:
