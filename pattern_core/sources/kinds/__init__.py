@@ -22,7 +22,8 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "http": "pattern_core.sources.kinds.http:PageSource",
         "matrix": "pattern_core.sources.kinds.matrix:MatrixChannel",
         "email": "pattern_core.sources.kinds.mail:MailChannel",
-        "calendar": "pattern_core.sources.kinds.calendar:CalendarSource",
+        "calendar": "pattern_core.sources.kinds.ics:CalendarSource",
+        "mcp": "pattern_core.sources.kinds.mcp:ResourceSource",
         "process": "pattern_core.sources.kinds.process:ProcessSource",
     }
 )

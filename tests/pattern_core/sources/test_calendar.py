@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pattern_core.errors import InvalidInput, PermissionDenied, Unavailable
-from pattern_core.sources.kinds.calendar import AHEAD_MS, SOON_MAX, CalendarSource, read_entries
+from pattern_core.sources.kinds.ics import AHEAD_MS, SOON_MAX, CalendarSource, read_entries
 from pattern_core.sources.source import Arrivals, SourceAccount
 from pattern_core.testing import START_MS, StoppedClock
 from pattern_core.testing.channels import FeedServer
