@@ -113,12 +113,13 @@ class SourceAccount:
         return self.row.sync_cursor or {}
 
     async def secret(self, key: str) -> str:
-        """Return the secret that is named in its configuration.
+        """Return the secret that is named in its configuration; empty if it need not be, and is not.
 
         Raises:
             InvalidInput: it is not configured, or empty.
         """
-        return await read_secret(self.settings.secrets, str(self.config[key]), "sources")
+        name = str(self.config[key])
+        return await read_secret(self.settings.secrets, name, "sources") if name else ""
 
     async def fetch(self, url: str, *, timeout_s: float = 0.0, **request: Any) -> Download:
         """Return what is at an address, as `Downloader.get`: only where the operator's policy allows.

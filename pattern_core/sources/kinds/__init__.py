@@ -24,6 +24,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "email": "pattern_core.sources.kinds.mail:MailChannel",
         "calendar": "pattern_core.sources.kinds.ics:CalendarSource",
         "mcp": "pattern_core.sources.kinds.mcp:ResourceSource",
+        "irc": "pattern_core.sources.kinds.irc:IrcChannel",
         "process": "pattern_core.sources.kinds.process:ProcessSource",
     }
 )

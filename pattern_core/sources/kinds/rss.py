@@ -65,7 +65,7 @@ class FeedSource(SourceKind):
 
 
 async def fetch_changed(account: SourceAccount, *, always: bool = False) -> tuple[Download | None, Mapping[str, Json]]:
-    """Return what is at the account's `url`, None if it did not change, unless `always`; and what its next cursor needs.
+    """Return what is at the account's `url`, None if it did not change, unless `always`; and fields of its next cursor.
 
     Raises:
         PatternError: the page cannot be fetched.
