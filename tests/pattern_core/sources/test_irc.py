@@ -351,11 +351,10 @@ async def test_a_partner_answers_a_question_by_a_word() -> None:
         assert outside.done == []
         await one.server.says(f"yes {number}")  # someone who is not signed in
         await one.server.says(f"ada: yes {number}", room="#garden", account="anna")
-        await one.server.says("Yes something_else", account="anna")
+        await one.server.says("Yes apr_else", account="anna")
         await one.server.says(f"Yes {number}.", account="anna")
-        await until(lambda: "Done." in one.server.texts)
+        await until(lambda: {"Done.", "Approved."} <= set(one.server.texts))
         assert outside.done == [("mail", "bob")]
-        assert one.server.texts.count("Approved.") == 1
 
 
 async def test_a_hundred_messages_through_lost_connections_are_each_in_one_turn() -> None:
