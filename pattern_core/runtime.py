@@ -14,7 +14,7 @@ from pattern_core.embeddings.embedder import AbsentEmbedder
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.ids import Clock, Randomness, SystemClock, system_randomness
 from pattern_core.limits import Limits
-from pattern_core.mcp_servers.settings import McpSettings
+from pattern_core.mcp_settings import McpSettings
 from pattern_core.models.model import Usage
 from pattern_core.tools.tool import ToolSettings
 from pattern_core.web.policy import SourceSettings, WebhookSettings

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pattern_core.embeddings.settings import EmbedderSection
-from pattern_core.mcp_servers.settings import SERVERS_MAX, McpSection, is_server_name
+from pattern_core.mcp_settings import SERVERS_MAX, McpSection, is_server_name
 from pattern_core.models.model import ToolProfile
 from pattern_core.models.providers import PROVIDERS
 from pattern_core.models.providers.settings import OpenAIFormat, Secret

@@ -21,7 +21,7 @@ from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.embeddings.providers import EMBEDDERS, make_embedder
 from pattern_core.embeddings.questions import EmbedderShelf
 from pattern_core.embeddings.settings import EmbedderSection, EmbedderSettings
-from pattern_core.mcp_servers.settings import McpSection, McpSettings, Stdio, Streamable
+from pattern_core.mcp_settings import McpSection, McpSettings, Stdio, Streamable
 from pattern_core.models.catalogue import Catalogue, ProviderModels
 from pattern_core.models.client import Account
 from pattern_core.models.providers import PROVIDERS
@@ -125,7 +125,13 @@ def source_settings(config: Config, find: Variables = variable) -> SourceSetting
     given = {field.name: getattr(config.sources, field.name) for field in fields(SourceSection)}
     given["secrets"] = _resolved(config.sources.secrets, find)
     data_dir = config.data_dir.absolute()
-    return SourceSettings(**given, kept_out=(data_dir,), secrets_in=data_dir / SECRETS_FOLDER)
+    return SourceSettings(
+        **given,
+        kept_out=(data_dir,),
+        secrets_in=data_dir / SECRETS_FOLDER,
+        shell=shell_settings(config),
+        mcp=configured_mcp(config, find),
+    )
 
 
 def _resolved(secrets: Mapping[str, SecretSource], find: Variables) -> dict[str, SecretSource]:

@@ -71,6 +71,7 @@ RULES = (
             *("pattern_core/timing.py", "pattern_core/delta.py"),  # the latter: parameters of its tools
             "pattern_core/playbooks.py",  # bullets of files
             *("pattern_core/rules/", "pattern_core/tools/", "pattern_core/mcp_servers/", "pattern_core/groups/"),
+            "pattern_core/mcp_settings.py",
             "pattern_core/schedule/",
             *("pattern_core/models/model.py", "pattern_core/models/catalogue.py", "pattern_core/models/routing.py"),
             *("pattern_core/models/throttle.py", "pattern_core/models/providers/settings.py"),

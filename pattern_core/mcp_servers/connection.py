@@ -24,8 +24,8 @@ import trio
 
 from pattern_core.children import isolated
 from pattern_core.errors import InvalidInput, Unavailable
-from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
 from pattern_core.mcp_servers.tools import ERROR_CHARS_MAX, OfferedTool, sound_tools, text_of
+from pattern_core.mcp_settings import McpSettings, Stdio, Streamable
 
 if TYPE_CHECKING:
     import httpx2
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 PAGES_MAX = 20  # of a list of tools
 TOOLS_MAX = 200  # of one server: more would fill a prompt by themselves
+RESOURCES_MAX = 1_000  # of one server that are listed
+URI_CHARS_MAX = 500  # of a resource; those with more are passed over
 ANSWER_BYTES_MAX = 8 * 1024 * 1024  # of a document over HTTP
 CONNECT_TIMEOUT_S = 10.0
 SILENCE_S = 300.0  # of a stream that is open; longer than any call may take, unless configured otherwise
@@ -145,6 +147,36 @@ class McpConnection:
             if cursor is None or len(found) >= TOOLS_MAX:
                 break
         return found[:TOOLS_MAX]
+
+    async def resources(self) -> list[str]:
+        """Return the addresses of the resources that it lists now, at most `RESOURCES_MAX` and some.
+
+        Raises:
+            InvalidInput: it has none.
+            Unavailable: the list cannot be read.
+        """
+        if self._client.server_capabilities.resources is None:
+            raise InvalidInput("it offers no resources")
+        found: list[str] = []
+        cursor: str | None = None
+        for _ in range(PAGES_MAX):
+            page = await self._asked(self._client.list_resources(cursor=cursor))
+            found += [one.uri for one in page.resources if len(one.uri) <= URI_CHARS_MAX]
+            cursor = page.next_cursor
+            if cursor is None or len(found) > RESOURCES_MAX:
+                break
+        return found
+
+    async def read(self, uri: str) -> tuple[str, bool]:
+        """Return what a resource contains, and whether that is text, not bytes in base64.
+
+        Raises:
+            InvalidInput: the server refused it.
+            Unavailable: the connection was lost, or the answer is invalid.
+        """
+        contents = (await self._asked(self._client.read_resource(uri))).contents
+        texts = [getattr(one, "text", None) for one in contents]
+        return "\n".join(getattr(one, "blob", None) or one.text for one in contents), None not in texts
 
     async def call(self, tool: str, arguments: Mapping[str, object], meta: Mapping[str, object]) -> tuple[str, bool]:
         """Call a tool; return its result's text, and whether it failed. Cancel this to cancel the call.

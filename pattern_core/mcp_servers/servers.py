@@ -16,8 +16,8 @@ import trio
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, Unavailable
 from pattern_core.mcp_servers.connection import McpConnection
-from pattern_core.mcp_servers.settings import McpSettings
 from pattern_core.mcp_servers.tools import may_have_happened, server_of, tools_of
+from pattern_core.mcp_settings import McpSettings
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pattern_core.mcp_servers.settings import McpSettings
+from pattern_core.mcp_settings import McpSettings
 from pattern_core.tools.registry import FOREIGN
 from pattern_core.tools.tool import Tool, ToolContext
 from pattern_core.untrusted import plain

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import trio
 
@@ -38,6 +39,13 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _LAUNCHER = "pattern_core.shell.launcher"
 
 
+class OutputSink(Protocol):
+    """Receives what a command prints, as it comes; the command waits while `add` does."""
+
+    async def add(self, data: bytes) -> None:
+        """Add bytes."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class CommandOutput:
     """Bytes as they come, of which the first `head_bytes` and the last `tail_bytes` are kept; `total` counts all."""
@@ -48,7 +56,7 @@ class CommandOutput:
     _head: bytearray = field(default_factory=bytearray)
     _tail: bytearray = field(default_factory=bytearray)
 
-    def add(self, data: bytes) -> None:
+    async def add(self, data: bytes) -> None:
         """Add bytes."""
         self.total += len(data)
         room = self.head_bytes - len(self._head)
@@ -102,10 +110,16 @@ class Ended:
 
 
 async def run_child(
-    command: str, directory: Path, settings: ShellSettings, output: CommandOutput, stop: trio.Event
+    command: str,
+    directory: Path,
+    settings: ShellSettings,
+    output: OutputSink,
+    stop: trio.Event,
+    *,
+    drain_s: float = DRAIN_S,
 ) -> Ended:
     """Run the command in the directory until it ends or `stop` is set. Nothing of it survives this call, however the
-    call ends.
+    call ends. Of what it printed, `output` gets the rest for `drain_s` at most.
 
     Raises:
         OSError: the system has no room for another process or descriptor, or the directory is gone.
@@ -129,7 +143,7 @@ async def run_child(
     finally:
         os.close(sink)
     try:
-        await _follow(process, settings, output, stop)
+        await _follow(process, settings.grace_s, output, stop, drain_s)
     finally:
         with trio.CancelScope(shield=True):
             await _end(process, settings.grace_s)
@@ -191,22 +205,22 @@ def _bash(path: str) -> str:
     return str(next((place for place in places if place.is_file()), Path("/bin/bash")))
 
 
-async def _follow(process: trio.Process, settings: ShellSettings, output: CommandOutput, stop: trio.Event) -> None:
+async def _follow(process: trio.Process, grace_s: float, output: OutputSink, stop: trio.Event, drain_s: float) -> None:
     """Read what it prints until it is over; tell it to end when `stop` is set."""
     read = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_copy, process, output, read)
-        nursery.start_soon(_stop_when, process, settings.grace_s, stop)
+        nursery.start_soon(_stop_when, process, grace_s, stop)
         await process.wait()
-        with trio.move_on_after(DRAIN_S):
+        with trio.move_on_after(drain_s):
             await read.wait()
         nursery.cancel_scope.cancel()
 
 
-async def _copy(process: trio.Process, output: CommandOutput, read: trio.Event) -> None:
+async def _copy(process: trio.Process, output: OutputSink, read: trio.Event) -> None:
     if process.stdout is not None:
         while data := await process.stdout.receive_some(PIECE_BYTES):
-            output.add(bytes(data))
+            await output.add(bytes(data))
     read.set()
 
 

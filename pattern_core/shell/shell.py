@@ -219,10 +219,10 @@ class Shell:
             ended = await run_child(command.line, directory, self.settings, command.output, command.stop)
         except OSError as error:  # no room for a process: that harms this command only
             reason = f"the system refuses another process ({error.strerror})"
-            command.note = _note(Ended(code=None, stopped=None, confined=(), refused=reason), self.settings)
+            command.note = note_of(Ended(code=None, stopped=None, confined=(), refused=reason), self.settings)
         else:
             command.exit_code = None if command.is_timeout else ended.code
-            command.note = _note(ended, self.settings)
+            command.note = note_of(ended, self.settings)
         finally:
             command.ended = trio.current_time()
             command.over.set()
@@ -237,8 +237,8 @@ class Shell:
                 command.stop.set()
 
 
-def _note(ended: Ended, settings: ShellSettings) -> str:
-    """Return a note about a command's end besides its exit code."""
+def note_of(ended: Ended, settings: ShellSettings) -> str:
+    """Return a note about a command's end besides its exit code; empty if there is nothing to say."""
     if ended.refused is not None:
         advice = " To run commands without it, an administrator sets require_sandbox = false in [shell]."
         return f"The command did not run: {ended.refused}.{advice if 'confine' in ended.refused else ''}"

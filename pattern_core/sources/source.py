@@ -146,13 +146,13 @@ class SourceAccount:
         return self.row.sync_cursor or {}
 
     async def secret(self, key: str) -> str:
-        """Return the secret that is named in its configuration.
+        """Return the secret that is named in its configuration; empty if it need not be, and is not.
 
         Raises:
             InvalidInput: it is not configured, or empty.
         """
-        settings = self.settings
-        return await read_secret(settings.secrets, str(self.config[key]), "sources", settings.secrets_in)
+        settings, name = self.settings, str(self.config[key])
+        return await read_secret(settings.secrets, name, "sources", settings.secrets_in) if name else ""
 
     async def fetch(self, url: str, *, timeout_s: float = 0.0, **request: Any) -> Download:
         """Return what is at an address, as `Downloader.get`: only where the operator's policy allows.
@@ -162,19 +162,21 @@ class SourceAccount:
         """
         return await Downloader(self.settings, timeout_s=self.settings.timeout_s + timeout_s).get(url, **request)
 
-    async def fetch_changed(self, url: str) -> tuple[Download | None, dict[str, Json]]:
-        """Return what is at an address, None if it is as the cursor says, and what the next cursor has of it.
+    async def fetch_changed(self, *, always: bool = False) -> tuple[Download | None, dict[str, Json]]:
+        """Return what is at its `url`, None if it is as the cursor says, unless `always`; and what the next cursor has
+        of it. A page that has moved permanently is asked for at its new place.
 
         Raises:
             PatternError: as `fetch`, or it is a page with an error.
         """
         asked = {"If-None-Match": self.cursor.get("etag"), "If-Modified-Since": self.cursor.get("modified")}
-        headers = {name: value for name, value in asked.items() if value}
-        page = await self.fetch(url, headers={"Accept": "*/*", **headers})
+        headers = {name: value for name, value in asked.items() if value and not always}
+        page = await self.fetch(self.cursor.get("url") or self.config["url"], headers={"Accept": "*/*", **headers})
         if page.status == 304:
             return None, dict(self.cursor)
         check_status(page)
-        return page, {"etag": page.headers.get("etag"), "modified": page.headers.get("last-modified")}
+        moved = page.url if page.is_moved else self.cursor.get("url")
+        return page, {"etag": page.headers.get("etag"), "modified": page.headers.get("last-modified"), "url": moved}
 
     async def ask(self, kind: SourceKind) -> Arrivals:
         """Return what is new, as `SourceKind.poll`; a service that sends something else than agreed is an error, too.

@@ -25,6 +25,9 @@ from pattern_core.models.providers.settings import Secret
 if TYPE_CHECKING:
     import httpx2
 
+    from pattern_core.mcp_settings import McpSettings
+    from pattern_core.shell.policy import ShellSettings
+
 URL_CHARS_MAX = 2_000
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9._:-]+")
@@ -159,11 +162,14 @@ class SourceSection(WebPolicy):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings(SourceSection):
     """What sources may reach. Nothing in the directories `kept_out` is read, such as the server's own data. In
-    `secrets_in` is a file for each secret that the command line stored.
+    `secrets_in` is a file for each secret that the command line stored. `shell` is what commands may do (None: nothing
+    runs), and `mcp` the configured MCP servers.
     """
 
     kept_out: tuple[Path, ...] = ()
     secrets_in: Path | None = None
+    shell: ShellSettings | None = None
+    mcp: Mapping[str, McpSettings] = field(default_factory=dict)
 
 
 async def read_secret(secrets: Mapping[str, SecretSource], name: str, section: str, folder: Path | None = None) -> str:

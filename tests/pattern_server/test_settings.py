@@ -12,7 +12,7 @@ from pattern_core.embeddings.embedder import EmbedderInfo
 from pattern_core.embeddings.providers.deterministic import DeterministicEmbedder
 from pattern_core.embeddings.questions import FormerModelGone
 from pattern_core.embeddings.settings import EmbedderSettings
-from pattern_core.mcp_servers.settings import McpSettings, Stdio, Streamable
+from pattern_core.mcp_settings import McpSettings, Stdio, Streamable
 from pattern_core.models.catalogue import UNKNOWN_WINDOW
 from pattern_core.models.providers.settings import Secret
 from pattern_core.models.throttle import ClientLimits

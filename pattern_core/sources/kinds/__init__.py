@@ -22,6 +22,10 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "http": "pattern_core.sources.kinds.http:PageSource",
         "matrix": "pattern_core.sources.kinds.matrix:MatrixChannel",
         "email": "pattern_core.sources.kinds.mail:MailChannel",
+        "calendar": "pattern_core.sources.kinds.ics:CalendarSource",
+        "mcp": "pattern_core.sources.kinds.mcp:ResourceSource",
+        "irc": "pattern_core.sources.kinds.irc:IrcChannel",
+        "process": "pattern_core.sources.kinds.process:ProcessSource",
     }
 )
 

@@ -70,7 +70,7 @@ def _look(account: SourceAccount) -> Arrivals:
         raise InvalidInput(f"{len(entries)} files match, at most {FILES_MAX} are watched; use a narrower pattern")
     before: Mapping[str, list[Any]] = account.cursor.get("files", {})
     now = dict(_read(root, entries, before))
-    events = [] if "files" not in account.cursor else [*_changes(before, now, is_complete=walk.is_complete)]
+    events = [] if "files" not in account.cursor else [*changes(before, now, is_complete=walk.is_complete)]
     if not walk.is_complete:
         now = {**before, **now}
     wait_s = account.config["every_s"]
@@ -94,10 +94,13 @@ def _read(root: Path, entries: list[DiskEntry], before: Mapping[str, list[Any]])
         yield entry.name, known if kept <= KEPT_CHARS_MAX else [*known[:3], None]
 
 
-def _changes(
+def changes(
     before: Mapping[str, list[Any]], now: Mapping[str, list[Any]], *, is_complete: bool
 ) -> Iterator[SourceEvent]:
-    for name, (mtime_ns, size, digest, text) in now.items():
+    """Yield the events of texts that changed, by their names: of each when it changed (any number that is another one
+    each time), its size, a digest, and the text, None if that is not kept. If `now` is not complete, none was deleted.
+    """
+    for name, (when, size, digest, text) in now.items():
         old = before.get(name)
         if old is not None and old[2] == digest:
             continue
@@ -107,7 +110,7 @@ def _changes(
             lines, earlier = text.splitlines(), [] if old is None else old[3].splitlines()
             if len(lines) + len(earlier) <= LINES_MAX:
                 shown = "\n".join(difflib.unified_diff(earlier, lines, f"a/{name}", f"b/{name}", lineterm="", n=2))
-        yield SourceEvent(native=f"{name}@{mtime_ns}:{digest}", title=f"{name} was {what}", text=shown)
+        yield SourceEvent(native=f"{name}@{when}:{digest}", title=f"{name} was {what}", text=shown)
     for name in before.keys() - now.keys() if is_complete else ():
         yield SourceEvent(
             native=f"{name}@gone:{before[name][0]}:{before[name][2]}", title=f"{name} was deleted", text=""

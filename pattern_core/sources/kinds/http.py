@@ -52,7 +52,7 @@ class PageSource(SourceKind):
     async def poll(self, account: SourceAccount) -> Arrivals:
         """Return what changed since the last look, as `SourceKind.poll`; the first look only remembers."""
         cursor, config = account.cursor, account.config
-        page, after = await account.fetch_changed(config["url"])
+        page, after = await account.fetch_changed()
         if page is None:
             return Arrivals(cursor=cursor, wait_s=config["every_s"])
         found = await _selected(page, config["select"])

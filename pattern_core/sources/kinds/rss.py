@@ -51,7 +51,7 @@ class FeedSource(SourceKind):
     async def poll(self, account: SourceAccount) -> Arrivals:
         """Return new entries, the oldest first, as `SourceKind.poll`."""
         cursor, wait_s = account.cursor, account.config["every_s"]
-        page, after = await account.fetch_changed(cursor.get("url") or account.config["url"])
+        page, after = await account.fetch_changed()
         if page is None:
             return Arrivals(cursor=cursor, wait_s=wait_s)
         if page.is_cut:
@@ -59,8 +59,7 @@ class FeedSource(SourceKind):
         entries = await trio.to_thread.run_sync(read_feed, page)
         first = len(entries) if cursor else account.config["first"]
         events = [SourceEvent(**entry, is_old=place >= first) for place, entry in enumerate(entries)]
-        moved = page.url if page.is_moved else cursor.get("url")
-        return Arrivals(events=events[::-1], cursor={**after, "url": moved, "seen": True}, wait_s=wait_s)
+        return Arrivals(events=events[::-1], cursor={**after, "seen": True}, wait_s=wait_s)
 
 
 def read_feed(page: Download) -> list[dict[str, Any]]:

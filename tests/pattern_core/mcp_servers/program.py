@@ -4,7 +4,8 @@ A line in LOG for what it hears besides calls: `cancelled`, `initialized`. Habit
 the start, `odd` lists tools that make no sense beside its own, `rude` does not end when its input ends, `mute` reads
 nothing after the start, `noisy` writes garbage between its messages, `broken` ends at once, `paged` lists its tools in
 pages, `endless` in pages without end, `crowded` in a list that is far too long, `listless` lists them once only,
-`shouting` floods its standard error.
+`shouting` floods its standard error, `pid` notes its number. It has resources if there is a file LOG.json with texts by
+address; one that is null is refused, one that is a list is bytes.
 
 It stands in for a program by other people: the standard library only, and none of our code.
 """
@@ -51,6 +52,8 @@ class _Program:
         if "broken" in self._habits:
             sys.stderr.write("Traceback: no key was given\n")
             return
+        if "pid" in self._habits:
+            self._note(str(os.getpid()))
         if "shouting" in self._habits:
             Thread(target=self._shout, daemon=True).start()
         if "rude" in self._habits:
@@ -78,7 +81,7 @@ class _Program:
                 server = {"name": "program", "version": "1"}
                 found = {
                     "protocolVersion": given["protocolVersion"],
-                    "capabilities": {"tools": {}},
+                    "capabilities": {"tools": {}, **({"resources": {}} if self._resources() else {})},
                     "serverInfo": server,
                 }
                 self._answer(message, found)
@@ -87,10 +90,25 @@ class _Program:
             case "tools/list":
                 self._is_listed = True
                 self._answer(message, self._listed(given.get("cursor")))
+            case "resources/list":
+                self._answer(message, self._pages(given.get("cursor")))
+            case "resources/read" if (text := self._resources()[given["uri"]]) is not None:
+                about = {"text": text} if isinstance(text, str) else {"blob": "".join(text)}
+                self._answer(message, {"contents": [{"uri": given["uri"], **about}]})
             case "tools/call":
                 self._call(message, str(given["name"]), given.get("arguments") or {}, given.get("_meta"))
             case _:
                 self._say({"id": message["id"], "error": {"code": -32601, "message": "no such method"}})
+
+    def _resources(self) -> dict[str, Any]:
+        place = self._log.with_name(f"{self._log.name}.json")
+        return dict(json.loads(place.read_text())) if place.exists() else {}
+
+    def _pages(self, cursor: object) -> dict[str, object]:
+        """Resources, a hundred on each page."""
+        known, start = list(self._resources()), int(str(cursor or 0))
+        following = {"nextCursor": str(start + 100)} if start + 100 < len(known) else {}
+        return {"resources": [{"uri": uri, "name": "it"} for uri in known[start : start + 100]], **following}
 
     def _listed(self, cursor: object) -> dict[str, object]:
         names = list(self._tools)

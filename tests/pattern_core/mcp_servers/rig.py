@@ -13,7 +13,7 @@ from typing import cast
 import trio
 
 from pattern_core.mcp_servers.servers import McpServers
-from pattern_core.mcp_servers.settings import McpSettings, Stdio
+from pattern_core.mcp_settings import McpSettings, Stdio
 from pattern_core.models.providers.settings import Secret
 from pattern_core.tools.registry import ToolRegistry
 from pattern_core.tools.tool import ToolContext

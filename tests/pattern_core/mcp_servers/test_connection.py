@@ -16,7 +16,7 @@ import trio
 from pattern_core.errors import InvalidInput
 from pattern_core.mcp_servers import servers
 from pattern_core.mcp_servers.connection import ANSWER_BYTES_MAX
-from pattern_core.mcp_servers.settings import McpSettings, Protocol, Stdio, Streamable
+from pattern_core.mcp_settings import McpSettings, Protocol, Stdio, Streamable
 from pattern_core.models.providers.settings import Secret
 from pattern_core.testing.wire import Play, WireServer
 from tests.pattern_core.mcp_servers.library_server import Library, served

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from pattern_core.mcp_servers.settings import ConfiguredEffect, McpSettings, Stdio, Streamable, is_server_name
 from pattern_core.mcp_servers.tools import (
     DESCRIPTION_CHARS_MAX,
     ERROR_CHARS_MAX,
@@ -25,6 +24,7 @@ from pattern_core.mcp_servers.tools import (
     tool_name,
     tools_of,
 )
+from pattern_core.mcp_settings import ConfiguredEffect, McpSettings, Stdio, Streamable, is_server_name
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
 from tests.pattern_core.mcp_servers.rig import CONTEXT

@@ -226,13 +226,13 @@ async def test_cancelled_or_never_begun_it_leaves_no_process_and_no_descriptor(
     assert len(list(Path("/dev/fd").iterdir())) == before
 
 
-def test_much_keeps_its_beginning_and_end_and_reading_continues_where_it_stopped() -> None:
+async def test_much_keeps_its_beginning_and_end_and_reading_continues_where_it_stopped() -> None:
     output = CommandOutput(head_bytes=4, tail_bytes=4)
     for piece in (b"01", b"2345", b"67"):
-        output.add(piece)
+        await output.add(piece)
     assert (output.text(), output.total, output.left_out) == ("01234567", 8, 0)
     assert (output.since(0), output.since(6)) == (("01234567", 0), ("67", 0))
-    output.add(b"89abcdef")
+    await output.add(b"89abcdef")
     assert (output.text(), output.left_out) == ("0123\n[… 8 bytes left out …]\ncdef", 8)
     assert (output.since(13), output.since(99)) == (("def", 0), ("", 0))
     assert output.since(8) == ("cdef", 4)  # 8 to 11 are lost
@@ -240,10 +240,10 @@ def test_much_keeps_its_beginning_and_end_and_reading_continues_where_it_stopped
 
 @hypothesis.settings(max_examples=40, deadline=None)
 @hypothesis.given(st.lists(st.binary(min_size=1, max_size=9), max_size=30))
-def test_memory_is_bounded_and_the_ends_are_right(pieces: list[bytes]) -> None:
+async def test_memory_is_bounded_and_the_ends_are_right(pieces: list[bytes]) -> None:
     output = CommandOutput(head_bytes=5, tail_bytes=7)
     for piece in pieces:
-        output.add(piece)
+        await output.add(piece)
     whole = b"".join(pieces)
     assert len(output._head) <= 5
     assert len(output._tail) <= 2 * 7 + 9
