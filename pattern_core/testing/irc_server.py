@@ -138,7 +138,7 @@ class IrcServer(WireServer):
             while piece := await stream.receive_some(4096):
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
-                    text = line.decode().rstrip("\r")
+                    text = line.decode("utf-8", "replace").rstrip("\r")
                     self.heard.append(text)
                     if not await self._answer(client, text):
                         return

@@ -64,7 +64,7 @@ class CalendarSource(SourceKind):
         lead_ms = config["before_min"] * MINUTE_MS
 
         def is_due(one: Mapping[str, Json]) -> bool:
-            return unix_ms(one["starts_at"]) - lead_ms <= now_ms
+            return bool(unix_ms(one["starts_at"]) - lead_ms <= now_ms)
 
         soon = cursor.get("soon", ())
         if due := [one for one in soon if is_due(one)]:  # a calendar that cannot be asked does not hold these back
