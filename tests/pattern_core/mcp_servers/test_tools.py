@@ -24,7 +24,7 @@ from pattern_core.mcp_servers.tools import (
     tool_name,
     tools_of,
 )
-from pattern_core.mcp_settings import ConfiguredEffect, McpSettings, Stdio, Streamable, is_server_name
+from pattern_core.mcp_settings import ConfiguredEffect, McpSettings, Stdio, Streamable
 from pattern_core.tools.tool import Tool
 from pattern_db.enums import EffectClass
 from tests.pattern_core.mcp_servers.rig import CONTEXT
@@ -210,8 +210,3 @@ def test_a_place_tells_no_secret() -> None:
     for url in ("https://a.example:8443/s/key/mcp?key=s#x", "https://me:p@ss@a.example:8443/mcp"):
         assert McpSettings(reach=Streamable(url=url)).place == "https://a.example:8443"
     assert McpSettings(reach=Stdio(command="npx", args=("--token", "s"))).place == "npx"
-
-
-def test_names_of_servers() -> None:
-    assert all(is_server_name(name) for name in ("github", "a", "my_notes", "x-1", "a" * 24))
-    assert not any(is_server_name(name) for name in ("", "1a", "A", "a__b", "a_", "_a", "a b", "a" * 25, "ä"))

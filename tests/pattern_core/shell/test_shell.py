@@ -13,9 +13,9 @@ import trio
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
 from pattern_core.ids import Ids, seeded_randomness
-from pattern_core.shell.child import CommandOutput, run_child
+from pattern_core.shell.child import CommandOutput, Ended, run_child
 from pattern_core.shell.policy import ShellSettings
-from pattern_core.shell.shell import Shell, working_directory
+from pattern_core.shell.shell import Shell, note_of, working_directory
 from pattern_core.testing import StoppedClock
 from tests.pattern_core.shell.conftest import gone, living, needs_files
 
@@ -190,3 +190,14 @@ async def test_a_directory_that_becomes_a_link_leads_nowhere(settings: ShellSett
     await run_child("cat key; ls", root / "src", settings, output, trio.Event())
     assert "hunter2" not in output.text()
     assert output.text().count("Permission denied") == 2
+
+
+def test_a_note_says_how_a_command_ended_otherwise_than_by_itself() -> None:
+    settings = ShellSettings(processes_max=7)
+    ended = Ended(code=0, stopped=None, confined=("files", "network", "processes"), refused=None)
+    assert note_of(ended, settings) == ""
+    assert "more than 7 processes" in note_of(replace(ended, stopped="processes"), settings)
+    assert "not known how it ended" in note_of(replace(ended, code=None), settings)
+    assert "without a sandbox" in note_of(replace(ended, confined=()), settings)
+    refused = note_of(replace(ended, code=None, refused="nothing can confine it"), settings)
+    assert refused.startswith("The command did not run") and "require_sandbox" in refused
