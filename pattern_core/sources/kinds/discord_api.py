@@ -17,6 +17,7 @@ from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDe
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.source import IS_UNCLEAR, SourceAccount
 from pattern_core.web.download import Download
+from pattern_core.web.websocket import json_object
 
 FINAL_S = 900.0  # before a request that will be refused, until a person does something
 RATE_WAIT_S_MAX = 10.0  # for the limit of a channel to allow the next request
@@ -86,15 +87,6 @@ def _result(page: Download) -> Any:
             raise InvalidInput(f"Discord refused this: {said}", **{IS_FINAL: True})
         case _:
             raise Unavailable(f"Discord answered with {said}", **{IS_UNCLEAR: True})
-
-
-def json_object(text: str) -> Mapping[str, Any]:
-    """Return a JSON object; an empty one if it is none."""
-    with suppress(ValueError, RecursionError):
-        value = json.loads(text)
-        if isinstance(value, dict):
-            return value
-    return {}
 
 
 def checked_id(value: object) -> str:
