@@ -194,7 +194,7 @@ async def deliveries(home: Home, output: Output, name: str, limit: int, retry: s
 @click.option("--agent", required=True, type=AGENT, help="The agent that answers.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the kind; repeatable.")
 async def add_channel(home: Home, output: Output, name: str, kind: str, agent: str, settings: tuple[str, ...]) -> None:
-    """Create the channel NAME of a KIND: telegram, discord, matrix, bluesky or email.
+    """Create the channel NAME of a KIND: telegram, discord, slack, matrix, bluesky or email.
 
     Its token or password is a secret, named in [sources.secrets].
     """
