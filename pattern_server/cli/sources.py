@@ -212,25 +212,27 @@ async def deliveries(home: Home, output: Output, name: str, limit: int, retry: s
 async def add_channel(
     home: Home, output: Output, name: str, kind: str, agent: str, settings: tuple[str, ...], secret_file: Path | None
 ) -> None:
-    """Create the channel NAME of a KIND: telegram, discord, matrix, bluesky or email.
+    """Create the channel NAME of a KIND: telegram, discord, slack, matrix, bluesky, email or irc.
 
     Its token or password is asked for, and kept in a file of the server's data directory; or it is one of
     [sources.secrets], named by a setting.
     """
-    config, kept = _config(settings), None
-    for field in kind_of(kind).secret_fields:
-        if field not in config:
-            kept = await _keep_secret(home, output, kind, field, secret_file)
-            config[field] = kept.name
+    config, kept = _config(settings), list[Path]()
+    missing = [field for field in kind_of(kind).secret_fields if field not in config]
+    if secret_file is not None and len(missing) != 1:
+        raise click.UsageError(f"--secret-file has one secret; {kind} lacks these: {', '.join(missing) or 'none'}")
     try:
+        for field in missing:
+            kept.append(await _keep_secret(home, output, kind, field, secret_file))
+            config[field] = kept[-1].name
         made = await _add(home, name, kind, agent, config)
         answer = await home.call("POST", "sources", made["id"], "test")
-        if kept is not None and not answer["accepted"]:
+        if kept and not answer["accepted"]:
             await home.call("DELETE", "sources", made["id"])
             raise click.ClickException(f"{kind} cannot be used: {answer['error']}. Nothing was created; try again.")
     except (PatternError, click.ClickException):
-        if kept is not None:
-            kept.unlink()
+        for one in kept:
+            one.unlink()
         raise
     works = "It works." if answer["accepted"] else f"It does not work yet: {answer['error']}."
     place = "to it there" if answer["link"] is None else f"to {answer['link']}"
@@ -249,7 +251,7 @@ async def _keep_secret(home: Home, output: Output, kind: str, field: str, file: 
         raise click.UsageError(f"Name one of that server's [sources.secrets]: --set {field}=NAME")
     secret = (output.ask_secret(f"{kind} {field}") if file is None else file.read_text()).strip()
     if not secret:
-        raise click.UsageError(f"The {field} is empty.")
+        raise click.UsageError(f"The {field} is empty. If there is none, add --set {field}=")
     place = home.data_dir / SECRETS_FOLDER / f"{kind}-{new_secret()[:16]}"
     await trio.to_thread.run_sync(write_private, place, f"{secret}\n")
     return place

@@ -18,6 +18,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "webhook": "pattern_core.sources.kinds.webhook:HookSource",
         "telegram": "pattern_core.sources.kinds.telegram:TelegramChannel",
         "discord": "pattern_core.sources.kinds.discord:DiscordChannel",
+        "slack": "pattern_core.sources.kinds.slack:SlackChannel",
         "bluesky": "pattern_core.sources.kinds.bluesky:BlueskyChannel",
         "http": "pattern_core.sources.kinds.http:PageSource",
         "matrix": "pattern_core.sources.kinds.matrix:MatrixChannel",

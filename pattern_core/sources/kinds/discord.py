@@ -14,6 +14,7 @@ import json
 import unicodedata
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from hashlib import blake2b
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -33,7 +34,6 @@ from pattern_core.sources.kinds.discord_api import (
     edited_at,
     has_id,
     interaction_fields,
-    json_object,
     message_fields,
 )
 from pattern_core.sources.service import REFUSED_S
@@ -50,15 +50,12 @@ from pattern_core.sources.source import (
     take_fields,
 )
 from pattern_core.web.policy import SourceSettings
-from pattern_core.web.websocket import TOO_BIG, WebSocket, WebSocketClosed, open_websocket
+from pattern_core.web.websocket import TOO_BIG, WebSocket, WebSocketClosed, follow, json_object, open_websocket
 from pattern_db.columns import Json
-from pattern_db.errors import DatabaseError
 
 DISCORD = "https://discord.com/api/v10"
 INTENTS = 1 << 9 | 1 << 12 | 1 << 15  # messages of servers, direct messages, and what they say
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024  # of the gateway
-WAITING_MAX = 200  # events of a connection that wait to be stored; later ones stay at the service
-TOGETHER_MAX = 100  # of them that are stored at once
 CHANNELS_MAX = 100  # of which the last message is known
 PAGE = 100  # messages that are read at once
 POLLED_MAX = 500  # events of one poll, or a few more
@@ -180,6 +177,7 @@ class _Gateway:
         self._stored: Json = self.cursor.get("seq")  # the last event that is stored
         self._is_alive = True  # the last heartbeat was acknowledged
         self._is_connected = False  # an event came: the session was begun, or resumed
+        self._is_first = True  # nothing was handed over yet
         self._is_lost = False  # the service ended the session
         self._failure: Exception | None = None
 
@@ -195,10 +193,11 @@ class _Gateway:
                 with trio.move_on_after(self._account.settings.timeout_s):
                     every_s = float(json_object(await socket.receive())["d"]["heartbeat_interval"]) / 1000
                     await socket.send(json.dumps(await self._beginning()))
+                if every_s is not None:
+                    beat = partial(self._beat, socket, max(0.01, min(HEARTBEAT_S_MAX, every_s)))
+                    await follow(socket, partial(self._hear, socket), partial(self._store, receive), beat)
             except WebSocketClosed as error:
                 self._ended(error)
-            if every_s is not None and self._failure is None:
-                await self._follow(socket, max(0.01, min(HEARTBEAT_S_MAX, every_s)), receive)
         if self._failure is not None:
             raise self._failure
         if not self._is_connected and not (self._is_lost and is_resuming):
@@ -259,38 +258,22 @@ class _Gateway:
         names = {"os": "linux", "browser": "pattern", "device": "pattern"}
         return {"op": IDENTIFY, "d": {"token": token, "intents": INTENTS, "properties": names}}
 
-    async def _follow(self, socket: WebSocket, every_s: float, receive: Receive) -> None:
-        """Read, store and send heartbeats, each in its task, until the connection ends."""
-        send, events = trio.open_memory_channel[Mapping[str, Any]](WAITING_MAX)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read, socket, send)
-            nursery.start_soon(self._beat, socket, every_s)
-            try:
-                await self._store(events, receive)
-            except (PatternError, DatabaseError, *UNREADABLE) as error:
-                self._failure = error  # `run` raises it, outside of the nursery's group
-            nursery.cancel_scope.cancel()
-
-    async def _read(self, socket: WebSocket, events: trio.MemorySendChannel[Mapping[str, Any]]) -> None:
-        async with events:
-            try:
-                while True:
-                    payload = json_object(await socket.receive())
-                    match payload.get("op"):
-                        case 0:
-                            self._is_connected = True
-                            await events.send(payload)
-                        case 1:  # it wants a heartbeat now
-                            await self._send_heartbeat(socket)
-                        case 7:  # it wants a new connection
-                            return
-                        case 9:
-                            self._is_lost = payload.get("d") is not True
-                            return
-                        case 11:
-                            self._is_alive = True
-            except WebSocketClosed as error:
-                self._ended(error)
+    async def _hear(self, socket: WebSocket, payload: Mapping[str, Any]) -> bool | None:
+        """Return whether this is an event; None if the connection is to end."""
+        match payload.get("op"):
+            case 0:
+                self._is_connected = True
+                return True
+            case 1:  # it wants a heartbeat now
+                await self._send_heartbeat(socket)
+            case 7:  # it wants a new connection
+                return None
+            case 9:
+                self._is_lost = payload.get("d") is not True
+                return None
+            case 11:
+                self._is_alive = True
+        return False
 
     def _ended(self, error: WebSocketClosed) -> None:
         if error.code in _FINAL:
@@ -314,29 +297,23 @@ class _Gateway:
     async def _send_heartbeat(self, socket: WebSocket) -> None:
         await socket.send(json.dumps({"op": HEARTBEAT, "d": self._stored}))
 
-    async def _store(self, waiting: trio.MemoryReceiveChannel[Mapping[str, Any]], receive: Receive) -> None:
-        """Store events, those that wait together at once; then the service may know that a button was pressed."""
-        is_first = True
-        async for first in waiting:
-            batch = [first]
-            with suppress(trio.WouldBlock, trio.EndOfChannel):
-                while len(batch) < TOGETHER_MAX:
-                    batch.append(waiting.receive_nowait())
-            events, used = list[SourceEvent](), list[Mapping[str, Any]]()
-            for payload in batch:
-                if payload.get("t") == "READY":
-                    await self._ready(payload["d"], receive)
-                found = await self._events(payload.get("t"), payload.get("d"))
-                events += found
-                used += [payload["d"] for event in found if event.native.startswith(INTERACTION)]
-                if isinstance(payload.get("s"), int):
-                    self.cursor["seq"] = payload["s"]
-            if events or is_first:
-                await receive(self._arrivals(events))
-            is_first, self._stored = False, self.cursor.get("seq")
-            with trio.move_on_after(CALLBACK_S):
-                for one in used:
-                    await self._acknowledge(one)
+    async def _store(self, receive: Receive, batch: Sequence[Mapping[str, Any]]) -> None:
+        """Store events; then the service may know that a button was pressed."""
+        events, used = list[SourceEvent](), list[Mapping[str, Any]]()
+        for payload in batch:
+            if payload.get("t") == "READY":
+                await self._ready(payload["d"], receive)
+            found = await self._events(payload.get("t"), payload.get("d"))
+            events += found
+            used += [payload["d"] for event in found if event.native.startswith(INTERACTION)]
+            if isinstance(payload.get("s"), int):
+                self.cursor["seq"] = payload["s"]
+        if events or self._is_first:
+            await receive(self._arrivals(events))
+        self._is_first, self._stored = False, self.cursor.get("seq")
+        with trio.move_on_after(CALLBACK_S):
+            for one in used:
+                await self._acknowledge(one)
 
     def _arrivals(self, events: Sequence[SourceEvent]) -> Arrivals:
         return Arrivals(events=events, cursor=json.loads(json.dumps(self.cursor)))

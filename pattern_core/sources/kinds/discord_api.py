@@ -5,7 +5,6 @@ Sources: docs.discord.com/developers, "API Reference", "Rate Limits", "Message",
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -51,15 +50,6 @@ async def call(
         with suppress(ValueError):
             await trio.sleep(max(0.0, min(RATE_WAIT_S_MAX, float(sent.get("x-ratelimit-reset-after", "1")))))
     return answer
-
-
-def json_object(text: str) -> Mapping[str, Any]:
-    """Return a JSON object; an empty one if it is none."""
-    with suppress(ValueError, RecursionError):
-        value = json.loads(text)
-        if isinstance(value, dict):
-            return value
-    return {}
 
 
 def checked_id(value: object) -> str:

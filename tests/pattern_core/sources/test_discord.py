@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,9 +22,7 @@ from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.tables.sources import SourceRow
 from tests.pattern_core.sources.rig import Talking, settings
-from tests.pattern_core.sources.test_kill_points import Outcome, judge
-from tests.pattern_core.sources.worker import NUMBERED
-from tests.sources import ROOT
+from tests.pattern_core.sources.test_kill_points import CHATS, Outcome, judge, run_listening
 from tests.support import Outside, last_words, running, until
 
 NOW = "2026-11-21T00:00:00.000Z"
@@ -535,49 +529,31 @@ def _numbered(one: Discussing) -> list[int]:
     return [last_words(request).count(".") for request in one.world.provider.requests]
 
 
-CHATS = 5
-
-
-async def _killed(path: Path, *, events: int, kills: int, variant: str, patience_s: float) -> Outcome:
+async def _killed(folder: Path, *, events: int, kills: int, variant: str, patience_s: float) -> Outcome:
     """Send so many messages, kill the process with the channel so often, and judge what is left."""
-    chance = random.Random(1)
     async with DiscordServer(heartbeat_ms=500) as server:
         server.repeats = events // 10
-        ports = ",".join(map(str, server.ports))
-        program = ["-m", "tests.pattern_core.sources.discord_worker", str(path), server.url, ports, variant, str(CHATS)]
-        for life in range(kills + 1):
-            async with trio.open_nursery() as nursery:
-                command = [sys.executable, *program]
-                process = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
-                count = len(server.begun)
-                with trio.move_on_after(patience_s):
-                    while len(server.begun) == count:
-                        await trio.sleep(0.02)
-                    for at in range(events * life // (kills + 1), events * (life + 1) // (kills + 1)):
-                        server.says(f"m{at % CHATS + 1}-{at // CHATS}", author=at % CHATS + 1)
-                        await trio.sleep(0.01)
-                    if life < kills:
-                        await trio.sleep(chance.uniform(0, 0.5))
-                    else:
-                        while len({one for text in server.texts for one in NUMBERED.findall(text)}) < events:
-                            await trio.sleep(0.05)
-                process.kill()
-            if life == 1:
+
+        async def expires(count: int) -> None:
+            if count == 2:
                 await server.expires()
-        said = [{"chat_id": int(one["channel_id"]) - 1000, "text": one["content"]} for one in server.sent]
-        return judge(path, SimpleNamespace(sent=said), events, CHATS)  # type: ignore[arg-type]  # all that it reads
+
+        options: dict[str, Any] = {"events": events, "kills": kills, "patience_s": patience_s, "variant": variant}
+        await run_listening(folder, "discord", server, **options, when_killed=expires)
+        sent = [(int(one["channel_id"]) - 1000, one["content"]) for one in server.sent]
+        return judge(folder / "pattern.db", sent, events, CHATS)
 
 
 @pytest.mark.slow
 async def test_a_hundred_messages_through_kills_are_each_answered_once_in_their_chat(tmp_path: Path) -> None:
-    found = await _killed(tmp_path / "pattern.db", events=100, kills=4, variant="sound", patience_s=60)
+    found = await _killed(tmp_path, events=100, kills=4, variant="sound", patience_s=60)
     assert found.wrong == []
     assert found.twice == 0  # the service knows what is sent again after a second
 
 
 @pytest.mark.slow
 async def test_a_channel_that_acknowledges_early_is_caught(tmp_path: Path) -> None:
-    found = await _killed(tmp_path / "pattern.db", events=60, kills=3, variant="early", patience_s=6)
+    found = await _killed(tmp_path, events=60, kills=3, variant="early", patience_s=6)
     assert found.wrong
 
 

@@ -13,10 +13,12 @@ import random
 import sys
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -30,6 +32,7 @@ LIFE_S = (0.01, 1.5)  # how long a process lives after its first question to the
 START_S = 30.0  # until that
 PATIENCE_S = 15.0  # for another answer, after the last kill: what was in doubt twice is left to a person
 PER_CHAT = 10
+CHATS = 5  # of a service that keeps a connection
 
 
 @dataclass
@@ -76,15 +79,50 @@ async def run(
                             before, scope.deadline = len(server.sent), trio.current_time() + patience_s
                         await trio.sleep(0.05)
                 process.kill()
-        return judge(path, server, events, chats)
+        return judge(path, [(one["chat_id"], one["text"]) for one in server.sent], events, chats)
 
 
-def _answered(server: TelegramServer) -> int:
+async def run_listening(
+    folder: Path,
+    kind: str,
+    server: Any,
+    *,
+    events: int,
+    kills: int,
+    patience_s: float,
+    variant: str = "sound",
+    when_killed: Callable[[int], Awaitable[None]] | None = None,
+) -> None:
+    """As `run`, for a service that keeps a connection. After a kill, `when_killed` is awaited with their number."""
+    chance = random.Random(1)
+    program = ["-m", "tests.pattern_core.sources.listen_worker", kind, str(folder / "pattern.db"), server.url]
+    command = [sys.executable, *program, ",".join(map(str, server.ports)), variant, str(CHATS)]
+    for life in range(kills + 1):
+        async with trio.open_nursery() as nursery:
+            process = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
+            count = len(server.begun)
+            with trio.move_on_after(patience_s):
+                while len(server.begun) == count:
+                    await trio.sleep(0.02)
+                for at in range(events * life // (kills + 1), events * (life + 1) // (kills + 1)):
+                    server.says(f"m{at % CHATS + 1}-{at // CHATS}", author=at % CHATS + 1)
+                    await trio.sleep(0.01)
+                if life < kills:
+                    await trio.sleep(chance.uniform(0, 0.5))
+                else:
+                    while _answered(server) < events:
+                        await trio.sleep(0.05)
+            process.kill()
+        if when_killed is not None:
+            await when_killed(life + 1)
+
+
+def _answered(server: Any) -> int:
     return len({number for text in server.texts for number in NUMBERED.findall(text)})
 
 
-def judge(path: Path, server: TelegramServer, events: int, chats: int) -> Outcome:
-    """Return what is wrong with what a run left."""
+def judge(path: Path, sent: Sequence[tuple[int, str]], events: int, chats: int) -> Outcome:
+    """Return what is wrong with what a run left, and with what was sent: chats and texts."""
     found = Outcome()
     wanted = {
         chat: [f"m{chat}-{at}" for at in range(len(range(chat - 1, events, chats)))] for chat in range(1, chats + 1)
@@ -98,7 +136,7 @@ def judge(path: Path, server: TelegramServer, events: int, chats: int) -> Outcom
     for chat, numbers in wanted.items():
         if asked[chat] != numbers:
             found.wrong.append(f"chat {chat} has {asked[chat]}")
-    answers = Counter((one["chat_id"], number) for one in server.sent for number in NUMBERED.findall(one["text"]))
+    answers = Counter((chat, number) for chat, text in sent for number in NUMBERED.findall(text))
     for (chat, number), count in answers.items():
         found.twice += count == 2
         if number not in wanted[chat] or count > 2:

@@ -199,6 +199,7 @@ def test_a_token_is_sent_only_where_the_operator_says() -> None:
     ("kind", "config"),
     [
         ("bluesky", {"handle": "a.example.org", "password": "bot", "base_url": "https://thief.example.org"}),
+        ("slack", {"token": "bot", "app_token": "bot", "base_url": "https://thief.example.org"}),
         ("matrix", {"token": "bot", "homeserver": "https://thief.example.org"}),
         (
             "email",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +17,7 @@ from wsproto.events import BytesMessage, Ping, TextMessage
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
 from pattern_core.web.download import Downloader
 from pattern_core.web.policy import WebPolicy
-from pattern_core.web.websocket import LOST, TOO_BIG, WebSocket, WebSocketClosed, open_websocket
+from pattern_core.web.websocket import LOST, TOO_BIG, WebSocket, WebSocketClosed, follow, json_object, open_websocket
 from tests.pattern_core.web.certificate import CERTIFICATE
 from tests.pattern_core.web.rig import Names
 from tests.pattern_core.web.test_download import serve_tls
@@ -108,6 +109,55 @@ async def test_what_is_too_long_or_ends_without_a_word_closes_the_connection() -
             assert closed.value.code == code
 
 
+async def test_a_connection_on_which_nothing_comes_is_at_its_end_and_pings_keep_it() -> None:
+    async def answers_pings(socket: WebSocket) -> None:
+        await socket.receive()
+
+    async def pings(socket: WebSocket) -> None:
+        for _ in range(10):
+            await socket.ping()
+            await trio.sleep(0.05)
+
+    async with (
+        serving(speaking(answers_pings)) as (policy, url),
+        await connect(policy, url, silent_s=0.3) as socket,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(pings, socket)
+        start = trio.current_time()
+        with pytest.raises(WebSocketClosed, match=r"nothing came for 0\.3 s"):
+            await socket.receive()
+        assert trio.current_time() - start > 0.6
+
+
+async def test_what_is_followed_is_stored_together_before_the_end_of_the_connection_is_raised() -> None:
+    async def sends(socket: WebSocket) -> None:
+        for text in ('{"n": 1}', "[]", "no", '{"n": 2}', '{"skip": 1}', '{"n": 3}'):
+            await socket.send(text)
+        await socket.close(4000)
+
+    batches: list[list[object]] = []
+
+    async def hear(found: Mapping[str, Any]) -> bool:
+        return "skip" not in found
+
+    async def store(batch: Sequence[Mapping[str, Any]]) -> None:
+        batches.append([one.get("n") for one in batch])
+        await trio.sleep(0.1)  # so that the others wait together
+
+    async def fails(_batch: Sequence[Mapping[str, Any]]) -> None:
+        raise Unavailable("the disk is full")
+
+    async with serving(speaking(sends)) as (policy, url):
+        async with await connect(policy, url) as socket:
+            with pytest.raises(WebSocketClosed, match="4000"):
+                await follow(socket, hear, store)
+        assert [one for batch in batches for one in batch] == [1, None, None, 2, 3] and len(batches) == 2
+        async with await connect(policy, url) as socket:
+            with pytest.raises(Unavailable, match="disk"):
+                await follow(socket, hear, fails)
+
+
 async def test_a_server_that_does_not_speak_it_is_an_error_in_words() -> None:
     async def silent(stream: trio.SocketStream) -> None:
         await stream.receive_some()
@@ -156,3 +206,8 @@ async def test_a_connection_to_an_address_has_the_certificate_of_the_name(tmp_pa
             await trusting.connect(f"https://other.example:{port}/")
         with pytest.raises(NotFound, match="no host"):
             await trusting.connect(f"https://nowhere.example:{port}/")
+
+
+def test_what_is_no_object_is_an_empty_one() -> None:
+    assert json_object('{"a": 1}') == {"a": 1}
+    assert [json_object(text) for text in ("[1]", "no", "[" * 100_000, '{"a":')] == [{}] * 4
