@@ -70,7 +70,7 @@ def checked_word(value: object) -> str:
         ValueError: it is none.
     """
     if not (isinstance(value, str) and re.fullmatch(r"[\x21-\x7e]{1,300}", value)):
-        raise ValueError(f"not a word: {str(value)[:50]}")
+        raise ValueError("a token or an id has characters that it cannot have")  # and is not shown: it may be secret
     return value
 
 

@@ -37,7 +37,8 @@ class Discussing(Talking):
 
 
 def reach(server: DiscordServer) -> SourceSettings:
-    secrets = {"bot": SecretSource(value=Secret(TOKEN)), "wrong": SecretSource(value=Secret("another-token"))}
+    tokens = {"bot": TOKEN, "wrong": "another-token", "pasted": "another-token and more"}
+    secrets = {name: SecretSource(value=Secret(token)) for name, token in tokens.items()}
     return settings(server, ports=server.ports, secrets=secrets, services=(f"{server.url}{REST}",))
 
 
@@ -229,6 +230,10 @@ async def test_a_wrong_token_or_too_many_sessions_are_errors_in_words() -> None:
         with pytest.raises(PermissionDenied, match="copy the token again") as error:
             await Account(server, "wrong").once()
         assert "another-token" not in str(error.value)
+        account = Account(server, "pasted").account
+        with pytest.raises(InvalidInput, match="characters that it cannot have") as pasted:
+            await account.ask(KIND)
+        assert "another-token" not in str(pasted.value)
         server.starts_left = 0
         with pytest.raises(Overloaded) as overloaded:
             await Account(server).once()
