@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import sys
+from functools import partial
+from pathlib import Path
+
 import pytest
 import trio
 from hypothesis import given
@@ -17,6 +22,10 @@ from pattern_core.testing.model import calls, says
 from pattern_core.web.policy import SourceSettings
 from pattern_db.enums import PersonStatus
 from tests.pattern_core.sources.irc_rig import Account, config, following, reach, talking
+from tests.pattern_core.sources.kinds_worker import CHATS
+from tests.pattern_core.sources.test_kill_points import Outcome, judge
+from tests.pattern_core.sources.worker import NUMBERED
+from tests.sources import ROOT
 from tests.support import Outside, last_words, until
 
 ANNA = "anna!~anna@home.example.org"
@@ -376,3 +385,48 @@ async def test_a_hundred_messages_through_lost_connections_are_each_in_one_turn(
             places = [said.index(f"m{person}-{at}.") for at in range(20)]
             assert places == sorted(places)
         assert all(said.count(f"m{at % 5 + 1}-{at // 5}.") == 1 for at in range(100))
+
+
+def _has_begun(server: IrcServer, count: int) -> bool:
+    return server.begun > count
+
+
+async def _killed(path: Path, *, events: int, kills: int, variant: str, patience_s: float) -> Outcome:
+    """Send so many messages, kill the process with the channel so often, and judge what is left.
+
+    What was said before is repeated, as by a bouncer: IRC itself does not.
+    """
+    chance = random.Random(1)
+    async with IrcServer() as server:
+        server.replays, server.repeats = True, events // 10
+        worker = "tests.pattern_core.sources.kinds_worker"
+        command = [sys.executable, "-m", worker, str(path), "irc", str(server.port), variant]
+        for life in range(kills + 1):
+            async with trio.open_nursery() as nursery:
+                process = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
+                count = server.begun
+                with trio.move_on_after(patience_s):
+                    await until(partial(_has_begun, server, count))
+                    for at in range(events * life // (kills + 1), events * (life + 1) // (kills + 1)):
+                        await server.says(f"m{at % CHATS + 1}-{at // CHATS}", nick=f"p{at % CHATS + 1}")
+                        await trio.sleep(0.01)
+                    if life < kills:
+                        await trio.sleep(chance.uniform(0, 0.5))
+                    else:
+                        while len({one for text in server.texts for one in NUMBERED.findall(text)}) < events:
+                            await trio.sleep(0.05)
+                process.kill()
+        return judge(path, [(int(target[1:]), text) for target, text in server.sent], events, CHATS)
+
+
+@pytest.mark.slow
+async def test_a_hundred_messages_through_kills_are_each_in_one_turn_and_answered_in_their_chat(tmp_path: Path) -> None:
+    found = await _killed(tmp_path / "pattern.db", events=100, kills=4, variant="sound", patience_s=90)
+    assert found.wrong == []
+    assert found.twice <= 4 * CHATS  # those that were being sent when the process was killed
+
+
+@pytest.mark.slow
+async def test_a_channel_that_does_not_know_messages_again_is_caught(tmp_path: Path) -> None:
+    found = await _killed(tmp_path / "pattern.db", events=40, kills=2, variant="nameless", patience_s=10)
+    assert found.wrong
