@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import trio
 
-from pattern_core.errors import InvalidInput, Overloaded, PatternError, PermissionDenied, Unavailable
+from pattern_core.errors import Overloaded, PatternError, PermissionDenied, Unavailable
 from pattern_core.shell.child import Ended, readable, run_child
 from pattern_core.shell.policy import ShellSettings, verdict
 from pattern_core.shell.shell import note_of, working_directory
@@ -21,7 +21,6 @@ from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json
 from pattern_db.errors import DatabaseError
 
-EVERY_S_MIN = 1.0
 LINE_BYTES_MAX = 4_000
 TOGETHER_MAX = 100  # lines that are stored at once
 PAUSE_S = 0.5  # after each time: whoever prints more waits
@@ -45,8 +44,6 @@ class ProcessSource(SourceKind):
     def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
         """Return the configuration with its defaults, as `SourceKind.checked`."""
         found = take_fields(self, config, {"command": None, "directory": "", "every_s": 60.0})
-        if found["every_s"] < EVERY_S_MIN:
-            raise InvalidInput(f"`every_s` is at least {EVERY_S_MIN:.0f}")
         working_directory(_permitted(found["command"], settings), found["directory"])
         return found
 
