@@ -1,8 +1,8 @@
 """A calendar elsewhere, as an iCalendar file at an address: what is new, what changed, and what begins soon.
 
-It is asked for only if it changed. Who wrote it may do harm, so it is read in a child process. What is over is no news.
-The cursor knows each entry by a digest, so that what a server writes differently each time, such as DTSTAMP, is no
-change; and what begins within two days, so that it is announced in time though the calendar does not change.
+It is asked for only if it changed. Who wrote it may do harm, so it is read in a child process. What is over is not
+reported. The cursor knows each entry by a digest, without what a server writes differently each time, such as DTSTAMP,
+and what begins within two days, so that it is announced in time though the calendar does not change.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from pattern_db.errors import DatabaseError
 
 LINE_BYTES_MAX = 4_000
 TOGETHER_MAX = 100  # lines that are stored at once
-PAUSE_S = 0.5  # after each time: whoever prints more waits
+PAUSE_S = 0.5  # after each time: a command that prints more waits
 DRAIN_S = 60.0  # for what was printed when a command ended
 TRIED_S = 5.0  # how long a command runs for a question that ends
 WAIT_S = 30.0  # when too many events wait

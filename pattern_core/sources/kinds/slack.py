@@ -20,7 +20,6 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, ClassVar
 from urllib.parse import urlencode
-from uuid import UUID
 
 import trio
 
@@ -112,10 +111,11 @@ class SlackChannel(SourceKind):
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Send a message, with two buttons if it is a question, as `SourceKind.send`. It notifies no one by name."""
         channel, _, thread = chat.partition(":")
+        name = blake2b(send_id.encode(), digest_size=16).hexdigest()
         message = {
             "channel": _checked(channel),
             "text": said.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"),
-            "client_msg_id": str(UUID(bytes=blake2b(send_id.encode(), digest_size=16).digest())),
+            "client_msg_id": "-".join((name[:8], name[8:12], name[12:16], name[16:20], name[20:])),
             "unfurl_links": "false",
             "unfurl_media": "false",
         }
