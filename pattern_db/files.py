@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -19,13 +20,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO
 
 from pattern_db.errors import DiskFull, OwnedElsewhere, translated
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 LOCK_NAME = "lock"
 TRIES = 20
 RETRY_S = 0.001
 FREED_BYTES = 16 * 1024 * 1024  # of a file at once
+SYNCED_BYTES = 4 * 1024 * 1024  # of a file that is being written, at a time: commits of others wait for it
 _UNFINISHED = ".pattern-new"  # end of the names of files that are being written
 
 
@@ -228,6 +234,29 @@ def written(target: Path) -> Iterator[Path]:
     with temporary(target) as path:
         yield path
         replace(path, target)
+
+
+def created(path: Path) -> BinaryIO:
+    """Create or empty a file, to write to it. It is synced a little at a time: commits of others wait for all of it.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    return io.BufferedWriter(_SteadyFile(path, "wb"))
+
+
+class _SteadyFile(io.FileIO):
+    """A file that is synced after every few megabytes."""
+
+    _unsynced = 0
+
+    def write(self, data: ReadableBuffer) -> int:
+        count = super().write(data)
+        self._unsynced += count
+        if self._unsynced >= SYNCED_BYTES:
+            os.fsync(self.fileno())
+            self._unsynced = 0
+        return count
 
 
 @contextmanager

@@ -27,6 +27,7 @@ HEAD_BYTES_MAX = 64 * 1024
 CHAIN_MAX = 400  # increments of one another
 _NUMBER_BYTES = 4
 _PAGES_AT_ONCE = 512
+_COPIED_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ def write(whole: Path, since: Path, since_whole: Path, target: Path) -> int:
             sha256=files.sha256_of(whole),
             size=whole.stat().st_size,
         )
-        with new.open("wb") as out:
+        with files.created(new) as out:
             out.write(MAGIC + json.dumps(asdict(head)).encode() + b"\n")
             with zstandard.ZstdCompressor().stream_writer(out, closefd=False) as frame:
                 for number, page in _pages(now, before):
@@ -110,7 +111,8 @@ def assemble(base: Path, chain: Sequence[Path], target: Path) -> None:
     """
     wanted = ""
     with translated(), files.written(target) as new:
-        shutil.copyfile(base, new)
+        with base.open("rb") as whole, files.created(new) as out:
+            shutil.copyfileobj(whole, out, _COPIED_BYTES)
         for increment in reversed(chain):
             with increment.open("rb") as source:
                 head = _head(source, increment)

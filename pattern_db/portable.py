@@ -24,7 +24,6 @@ from pattern_db.errors import BackupInvalid, RowNotFound, SchemaTooNew, translat
 from pattern_db.migrate import Migrations
 from pattern_db.tables import meta
 
-SYNCED_BYTES = 4 * 1024 * 1024  # of a file that is being made, at a time: commits of others wait for it
 IMPORTED = "imported"  # id of a file that no server has adopted yet
 _ROW = "row"  # the column that full-text search knows a row by; numbered again elsewhere
 _JSON_COLUMN = re.compile(r"json_valid\((\w+)\)")
@@ -331,7 +330,7 @@ def fill(path: Path, tables: Iterable[Rows]) -> dict[str, int]:
                 _check_json(some, rows, schemas[some.table])
                 connection.executemany(f"INSERT INTO {some.table} ({named}) VALUES ({marks})", rows)
                 counts[some.table] = counts.get(some.table, 0) + len(rows)
-                if (size := path.stat().st_size) > synced + SYNCED_BYTES:
+                if (size := path.stat().st_size) > synced + files.SYNCED_BYTES:
                     files.sync(path)
                     synced = size
             if fetch_all(connection, "SELECT 1 FROM messages WHERE position GLOB '*[^0-9]*' LIMIT 1"):

@@ -68,7 +68,7 @@ async def export(
 def _export(copy: Path, new: Path, kind: Kind, id_or_name: str, version: int | None) -> Manifest:
     with opened_at(copy) as connection, connection:
         pause(connection)  # what an archive says is the same before and after it was imported
-    with new.open("xb") as file:
+    with files.created(new) as file:
         return portable.write(copy, file, kind=kind, id_or_name=id_or_name, version=version)
 
 

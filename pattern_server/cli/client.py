@@ -23,8 +23,8 @@ import httpx2
 import trio
 
 from pattern_core.errors import InvalidInput, PatternError
+from pattern_db import files
 from pattern_db.errors import OwnedElsewhere
-from pattern_db.files import holder_of
 from pattern_server.config import Config, is_loopback, remote_token, require_data, user_state_dir, write_private
 
 API = "/api/v1"
@@ -84,7 +84,7 @@ def running_server(data_dir: Path) -> RunningServer | None:
         os.kill(found.pid, 0)
         # The number may be another process's by now; the lock is what counts. It is asked about last, because asking
         # takes it for a moment if it is free.
-        is_held = holder_of(data_dir) is not None
+        is_held = files.holder_of(data_dir) is not None
     except PermissionError:
         raise ServerUnreachable(
             f"{data_dir / 'server.json'} or its server belongs to another user; run this command as that user"
@@ -164,7 +164,7 @@ class Api:
             if answer.is_error:
                 await answer.aread()
                 raise failure(answer)
-            async with await trio.open_file(target, "wb") as file:
+            async with trio.wrap_file(await trio.to_thread.run_sync(files.created, target)) as file:
                 async for piece in answer.aiter_bytes():
                     await file.write(piece)
 
@@ -446,7 +446,7 @@ async def _connect(stack: AsyncExitStack, config: Config, creates: bool) -> Api:
         if server is not None:
             http = await stack.enter_async_context(client_for(server.url, _own_token(config.data_dir, server.token)))
             return Api(http, streams=True, data_dir=config.data_dir)
-        if holder_of(config.data_dir) is None:  # else it may be about to be made
+        if files.holder_of(config.data_dir) is None:  # else it may be about to be made
             require_data(config, creates=creates)
         try:
             # Imported now and not above: it takes a second, and a command that finds a server needs none of it.

@@ -73,8 +73,10 @@ def _archive(source: Path, what: str) -> list[Figure]:
     numbers = count()
     copying = _writer_pause(source, numbers, lambda: _copied(source, copy))
     wrote_s, wrote_mib = _alone(partial(_write, copy, archive))
+    files.discard(archive)
+    exporting = _writer_pause(source, numbers, lambda: _write(copy, archive))
     read_s, read_mib = _alone(partial(_read, archive, new))
-    new.unlink()
+    files.discard(new)
     importing = _writer_pause(source, numbers, lambda: _read(archive, new))
     codec_s = _codec(archive)
     size = archive.stat().st_size / 1e6
@@ -92,7 +94,7 @@ def _archive(source: Path, what: str) -> list[Figure]:
                 name=f"longest commit of others while {what} are {done}", unit="ms", values=[pause], most=PAUSE_MS,
                 baseline=idle, note="the baseline is the longest one without that",
             )
-            for done, (pause, idle) in {"copied": copying, "imported": importing}.items()
+            for done, (pause, idle) in {"copied": copying, "exported": exporting, "imported": importing}.items()
         ),
     ]  # fmt: skip
 
@@ -104,7 +106,7 @@ def _copied(source: Path, copy: Path) -> None:
 
 
 def _write(copy: Path, archive: Path) -> None:
-    with archive.open("xb") as file:
+    with files.written(archive) as new, files.created(new) as file:
         portable.write(copy, file, kind="constellation", id_or_name="home")
 
 

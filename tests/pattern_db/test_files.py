@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,17 @@ def test_a_files_digest(tmp_path: Path) -> None:
     # Source: FIPS 180-2, appendix B.1.
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert files.sha256_of(tmp_path / "words") == digest
+
+
+def test_what_is_written_is_synced_a_little_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = list[int]()
+    monkeypatch.setattr(os, "fsync", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    data = os.urandom(1_000_000)
+    with files.created(tmp_path / "large") as file:
+        for _ in range(20):
+            file.write(data)
+        file.seek(0)
+        file.write(b"head")
+    assert (tmp_path / "large").read_bytes() == b"head" + (data * 20)[4:]
+    steps = [size - before for before, size in pairwise([0, *sizes])]
+    assert len(steps) >= 4 and max(steps) < files.SYNCED_BYTES + len(data)
