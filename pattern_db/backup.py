@@ -53,8 +53,8 @@ def hot_backup(connection: Connection, target: Path) -> Report:
         raise RowConflict(f"{target} already exists; choose another name")
     with translated(), files.written(target) as path:
         _copy(connection, path)
-        verify(path)
-    return verify(target)
+        report = verify(path)
+    return replace(report, path=target)
 
 
 def verify(path: Path) -> Report:
