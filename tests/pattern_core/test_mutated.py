@@ -14,6 +14,7 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -115,7 +116,12 @@ def theirs(rng: random.Random, folder: Path) -> Iterator[tuple[bytes, Check]]:
         made = test_archives.Made(archive)
         if is_damaged(content):
             return "it has a damaged block"
-        return _counted(made.old.counts(), made.rows, "agents", "messages", "memory_blocks", "archival_entries")
+        stored = Counter(made.old.counts())
+        # What belongs to no agent of the archive is left out, and said so.
+        for one in made.decisions:
+            if one["kind"] == "message" and one["decision"].endswith("left out"):
+                stored["messages"] -= int(one["name"].split()[0]) if one["name"].endswith("deleted ones") else 1
+        return _counted(stored, made.rows, "agents", "messages", "memory_blocks", "archival_entries")
 
     while True:
         yield mutated(rng.choice(trees), rng, with_blake3=True), check
@@ -195,7 +201,9 @@ def tried(kind: str, count: int, seed: int) -> str:
             except Exception as error:  # noqa: BLE001 - this looks for crashes, too
                 wrong = f"it ended with {error!r}"
             if wrong:
-                return f"{kind}, seed {seed}: file {number}: {wrong}"
+                kept = Path(tempfile.gettempdir()) / f"pattern-mutated-{kind}"
+                kept.write_bytes(content)
+                return f"{kind}, seed {seed}: file {number}, kept as {kept}: {wrong}"
     peak = peak_bytes()
     counts = f"files {count}, refused {refused}, imported exactly {count - refused}"
     sys.stdout.write(f"{kind}: {counts}, memory {peak / 2**20:.0f} MiB\n")
