@@ -34,7 +34,7 @@ def test_rooms_keep_their_budgets() -> None:
     ]
     report(
         over,
-        "remove lines, or raise the room's budget in tests/line_budgets.toml and say why in the commit.",
+        "remove lines, or raise the room's budget (python -m tests.structure --accept) and say why in the commit.",
     )
     report(sorted(allowed.keys() - lines.keys()), f"these rooms no longer exist, delete their budgets: {REFRESH}.")
 

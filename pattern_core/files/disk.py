@@ -139,8 +139,8 @@ def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[
         raise InvalidInput(f"{path} is not a directory")
     if allowed is not None and not any(real.is_relative_to(root.resolve()) for root in allowed):
         raise InvalidInput(
-            f"{path} is not in a directory that this server may show to agents; an administrator can add"
-            " it to files_roots, or make the folder"
+            f"{path} is not in a directory that this server may show to agents; an administrator can add it"
+            " to the configuration (files_roots; for sources, roots of [sources]), or make the folder"
         )
     for own in kept_out:
         if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache, cached_property
 from itertools import takewhile
 from typing import Annotated, Any, ClassVar, Literal, Self, dataclass_transform
@@ -143,8 +143,9 @@ class ToolRule:
             InvalidInput: a field is missing, is not known or not valid; the message names it and what is accepted.
         """
         own = cls.own_fields
-        # Null is as good as nothing, and so is an empty list.
-        given = {key: value for key, value in entry.items() if value is not None and (value != [] or key not in own)}
+        # Null is as good as nothing, and so is an empty list, unless the rule would name something without it.
+        empty = {name for name, one in own.items() if not one.default or one.default is MISSING}
+        given = {key: value for key, value in entry.items() if value is not None and (value != [] or key not in empty)}
         for name, one in own.items():
             found = next((key for key in (name, *one.metadata.get("aliases", ())) if key in given), None)
             if found is not None:

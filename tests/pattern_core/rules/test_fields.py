@@ -86,6 +86,7 @@ def test_what_fits(rule: dict[str, Any], name: str, value: Any, stored: Any) -> 
         ({**A, "type": "max_calls"}, "count", 10**400),
         ({**A, "type": "cooldown"}, "seconds", {"hours": 1}),
         ({**A, "type": "required_before_exit_if"}, "condition", []),
+        ({**A, "type": "requires_trust"}, "levels", []),  # it may not mean the default levels
     ],
 )
 def test_what_does_not(rule: dict[str, Any], name: str, value: Any) -> None:
