@@ -39,7 +39,9 @@ def take_filters(kind: SourceKind, config: Mapping[str, Json], defaults: Mapping
     Raises:
         InvalidInput: as `take_fields`, or a filter is no list of texts.
     """
-    filters = {name: False if name == "mentions_only" else [] for name in FILTERS if name in kind.fields}
+    filters: dict[str, Json] = {
+        name: False if name == "mentions_only" else [] for name in FILTERS if name in kind.fields
+    }
     found = take_fields(kind, config, {**defaults, **filters})
     for name in filters:
         if isinstance(found[name], list) and not all(isinstance(one, str) and one for one in found[name]):
@@ -76,8 +78,8 @@ class Thread:
         parents = [_readable(one) for one in reversed(chain)]
         known = {one["uri"] for one in parents if one} | {uri}
         around = [one for one in map(_readable, nodes[:near]) if one and one["uri"] not in known]
-        authors = [at(one, "post", "author") or one.get("author") for one in (*nodes, *chain)]
-        return cls(post=post, parents=parents, around=around, authors=[one for one in authors if _is_map(one)])
+        authors = _maps([at(one, "post", "author") or one.get("author") for one in (*nodes, *chain)])
+        return cls(post=post, parents=parents, around=around, authors=authors)
 
     @property
     def above(self) -> list[Post]:
@@ -154,7 +156,7 @@ def _readable(view: Mapping[str, Any]) -> Post | None:
     """Return the post of a view if it has what each must have."""
     named = (at(view, "post", "uri"), at(view, "post", "author", "did"), at(view, "post", "author", "handle"))
     is_named = all(isinstance(one, str) for one in named)
-    return view["post"] if is_named and _is_map(at(view, "post", "record")) else None
+    return view["post"] if is_named and isinstance(at(view, "post", "record"), Mapping) else None
 
 
 def passes(config: Mapping[str, Json], author: Mapping[str, Any], record: Mapping[str, Any], me: str = "") -> bool:
@@ -232,10 +234,6 @@ def at(value: object, *keys: str) -> Any:
 
 def _has(excluded: Sequence[Json], said: str) -> bool:
     return any(str(word).casefold() in said.casefold() for word in excluded)
-
-
-def _is_map(value: object) -> bool:
-    return isinstance(value, Mapping)
 
 
 def _list(value: object) -> list[Any]:
