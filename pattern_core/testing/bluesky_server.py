@@ -22,9 +22,9 @@ class BlueskyServer(WireServer):
     """`says` is what people do; `written` is what the account wrote, by collection and key, `writes` each time it did.
 
     `blocked` are DIDs of people who do not see the account, `closed` the first posts of threads that it may not answer,
-    `gone` deleted posts. Faults, each a number of times: `drops` accepts a record and closes the connection; `too_many`
-    answers a record with 429; `silent` never answers a poll; `broken` answers a thread with `broken_status`.
-    `reorders` shows notifications in another order. `expire` ends the token.
+    `gone` deleted posts, `images` are by their paths. Faults, each a number of times: `drops` accepts a record and
+    closes the connection; `too_many` answers a record with 429; `silent` never answers a poll; `broken` answers a
+    thread with `broken_status`. `reorders` shows notifications in another order. `expire` ends the token.
     """
 
     def __init__(self) -> None:
@@ -33,6 +33,7 @@ class BlueskyServer(WireServer):
         self.notifications: list[Any] = []
         self.written: dict[tuple[str, str], dict[str, Any]] = {}
         self.writes: list[tuple[str, str]] = []
+        self.images: dict[str, bytes] = {}
         self.blocked: set[str] = set()
         self.closed: set[str] = set()
         self.gone: set[str] = set()
@@ -103,6 +104,9 @@ class BlueskyServer(WireServer):
         """Return the answer to a call of a method."""
         url = urlsplit(request.path)
         query = parse_qs(url.query)
+        if not url.path.startswith("/xrpc/"):
+            image = self.images.get(url.path)
+            return document({}, status=404) if image is None else Play(chunks=(image,))
         method = url.path.removeprefix("/xrpc/").rpartition(".")[2]
         given = request.headers.get("authorization", "")
         if method == "createSession":

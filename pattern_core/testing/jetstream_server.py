@@ -17,6 +17,7 @@ from pattern_core.ids import Clock, SystemClock
 from pattern_core.testing.wire import Play, WireRequest, WireServer, document
 from pattern_core.web.websocket import WebSocket, WebSocketClosed
 
+LATE_US_MAX = 2_000_000  # how much a frame is late when frames are reordered
 LIST = "at://did:plc:anna/app.bsky.graph.list/3kfriends"
 BYTES_MAX = 10_000_000  # of what a client sends
 _POST = "app.bsky.feed.post"
@@ -26,9 +27,9 @@ class JetstreamServer(WireServer):
     """`says` is what people do; everyone is `NAME.example` with the DID `did:plc:NAME`. `members` are those of `LIST`.
     `queries` are what connections asked for, `wanted` the DIDs that each of them wanted.
 
-    Faults: `drops` is how many connections are closed after their next frame without a word, `repeats` sends each frame
-    twice, `reorders` those that are there together in any order; `deaf` connections are sent nothing, and their pings
-    are not answered, each until it is closed.
+    Faults: `drops` is how many connections are closed after their next frame without a word; `repeats` sends frames
+    twice; `reorders` sends those that are there together up to two seconds late; so many `deaf` connections are sent
+    nothing, and their pings are not answered.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -113,7 +114,7 @@ class JetstreamServer(WireServer):
                 changed, there = self._changed, [one for one in self.frames[sent:] if self._wants(one, cursor, asked)]
                 sent = len(self.frames)
                 if self.reorders:
-                    self._chance.shuffle(there)
+                    there.sort(key=self._late_us)
                 for frame in there * (1 + self.repeats):
                     await socket.send(frame if isinstance(frame, str) else json.dumps(frame))
                     if self.drops:
@@ -121,6 +122,9 @@ class JetstreamServer(WireServer):
                         await socket.abort()
                 await changed.wait()
         nursery.cancel_scope.cancel()
+
+    def _late_us(self, frame: Any) -> float:
+        return float(frame["time_us"]) + self._chance.uniform(0, LATE_US_MAX)
 
     def _wants(self, frame: Any, cursor: int, asked: Mapping[str, Any]) -> bool:
         if not isinstance(frame, dict) or not isinstance(frame["time_us"], int):
