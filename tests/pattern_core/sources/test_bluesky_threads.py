@@ -107,6 +107,9 @@ async def test_case_176_a_thread_that_was_shown_within_five_minutes_is_abbreviat
     async with asking() as (server, one):
         clock = StoppedClock(SystemClock().now_ms())
         one.account = replace(one.account, clock=clock)
+        server.says("@bot.example in another thread")
+        await one.poll()
+        clock.advance(1)
         top = server.says("top", reason="")
         mine = server.says("I know", author=HANDLE, to=top, reason="")
         server.says("not to the account", author="carl", to=top, reason="reply")

@@ -198,7 +198,7 @@ async def test_a_list_without_members_is_not_all_of_the_network() -> None:
     async with JetstreamServer() as server:
         for fields in ({"list": LIST}, {"authors": ["gone.example"]}):
             one = Listening(server, **fields)
-            with pytest.raises(InvalidInput, match="known to Bluesky"):
+            with pytest.raises(InvalidInput, match="known to Bluesky"), trio.fail_after(5):
                 await one.account.listen(KIND, one.receive)
         assert server.queries == []
 
