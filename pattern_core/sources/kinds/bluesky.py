@@ -225,10 +225,10 @@ class BlueskyChannel(SourceKind):
             with suppress(InvalidInput, NotFound):  # no one has this handle
                 answer = await self._call(account, "com.atproto.identity.resolveHandle", {"handle": one[1]})
                 found.append((one, {"$type": "app.bsky.richtext.facet#mention", "did": _text(answer, "did")}))
-        places = [(len(text[: one.start()].encode()), len(text[: one.end()].encode())) for one, _feature in found]
+        spans = [[len(text[:place].encode()) for place in one.span()] for one, _feature in found]
         return [
             {"index": {"byteStart": start, "byteEnd": end}, "features": [feature]}
-            for (start, end), (_one, feature) in zip(places, found, strict=True)
+            for (start, end), (_one, feature) in zip(spans, found, strict=True)
         ]
 
     async def _call(

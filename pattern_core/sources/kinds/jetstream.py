@@ -29,7 +29,6 @@ JETSTREAM, PUBLIC = "jetstream2.us-east.bsky.network", "https://public.api.bsky.
 BACK_US = 5_000_000  # how long before its place a connection begins
 CONNECTION_S = 3_600.0  # then the list is read again
 AGAIN_S = 1.0  # before the next connection
-TRIED_S = 3.0  # how long a question that ends listens
 FRAME_BYTES_MAX, EVENT_BYTES_MAX = 1024 * 1024, 256 * 1024  # the service leaves out larger events
 PEOPLE_MAX = 10_000  # as many as the service knows for a connection
 NAMED_AT_ONCE, MEMBERS_AT_ONCE = 25, 100
@@ -64,18 +63,6 @@ class JetstreamSource(SourceKind):
         for url in (found["base_url"], f"http{found['endpoint'].removeprefix('ws')}"):
             settings.check(url)
         return found
-
-    async def poll(self, account: SourceAccount) -> Arrivals:
-        """Return what comes within some seconds, as `SourceKind.poll`."""
-        events, cursor = list[SourceEvent](), dict(account.cursor)
-
-        async def keep(arrived: Arrivals) -> None:
-            events.extend(arrived.events)
-            cursor.update(arrived.cursor)
-
-        with trio.move_on_after(TRIED_S):
-            await self.listen(account, keep)
-        return Arrivals(events=events, cursor=cursor)
 
     async def listen(self, account: SourceAccount, receive: Receive) -> float:
         """Hand over posts for as long as a connection lasts, an hour at most, as `SourceKind.listen`."""
