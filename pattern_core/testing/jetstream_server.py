@@ -5,7 +5,6 @@ badly: for tests, also of users (github.com/bluesky-social/jetstream).
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -45,7 +44,6 @@ class JetstreamServer(WireServer):
         self._last_us = 0
         self._changed = trio.Event()
         self._open: list[WebSocket] = []
-        self._chance = random.Random(1)
 
     async def __aenter__(self) -> JetstreamServer:
         await self.api.__aenter__()
@@ -114,7 +112,7 @@ class JetstreamServer(WireServer):
                 changed, there = self._changed, [one for one in self.frames[sent:] if self._wants(one, cursor, asked)]
                 sent = len(self.frames)
                 if self.reorders:
-                    there.sort(key=self._late_us)
+                    there.sort(key=lambda one: one["time_us"] + one["time_us"] * 7_919 % LATE_US_MAX)
                 for frame in there * (1 + self.repeats):
                     await socket.send(frame if isinstance(frame, str) else json.dumps(frame))
                     if self.drops:
@@ -122,9 +120,6 @@ class JetstreamServer(WireServer):
                         await socket.abort()
                 await changed.wait()
         nursery.cancel_scope.cancel()
-
-    def _late_us(self, frame: Any) -> float:
-        return float(frame["time_us"]) + self._chance.uniform(0, LATE_US_MAX)
 
     def _wants(self, frame: Any, cursor: int, asked: Mapping[str, Any]) -> bool:
         if not isinstance(frame, dict) or not isinstance(frame["time_us"], int):

@@ -37,7 +37,7 @@ def take_filters(kind: SourceKind, config: Mapping[str, Json], defaults: Mapping
     """Return a configuration with its defaults, as `take_fields`, also of the filters that a kind has.
 
     Raises:
-        InvalidInput: as `take_fields`, or a filter is no list of texts.
+        InvalidInput: as `take_fields`, or a filter is not a list of texts.
     """
     filters: dict[str, Json] = {
         name: False if name == "mentions_only" else [] for name in FILTERS if name in kind.fields

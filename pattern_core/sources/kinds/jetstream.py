@@ -75,10 +75,8 @@ class JetstreamSource(SourceKind):
         socket = await open_websocket(settings, url, bytes_max=FRAME_BYTES_MAX, **bounds)
         began, stored, seen = trio.current_time(), since or account.clock.now_ms() * 1000, 0
 
-        async def hear(frame: Mapping[str, Any]) -> bool | None:
+        async def hear(frame: Mapping[str, Any]) -> bool:
             nonlocal seen
-            if trio.current_time() > began + CONNECTION_S:
-                return None
             seen = max(seen, _time_us(account, frame))
             return event_of(frame) is not None
 
@@ -88,13 +86,18 @@ class JetstreamSource(SourceKind):
             events = [event for event in map(event_of, frames) if event is not None]
             await receive(Arrivals(events=events, cursor={"at": stored}))
 
+        async def beat() -> None:
+            with trio.move_on_after(CONNECTION_S):
+                await socket.beat(settings.timeout_s / 3)
+            await socket.abort()
+
         async with socket:
             if since is None:  # what is written from now on is not missed if the process dies
                 await receive(Arrivals(cursor={"at": stored}))
             try:
                 asked = {"wantedCollections": [POST], "wantedDids": wanted, "maxMessageSizeBytes": EVENT_BYTES_MAX}
                 await socket.send(json.dumps({"type": "options_update", "payload": asked}))
-                await follow(socket, hear, store, partial(socket.beat, settings.timeout_s / 3))
+                await follow(socket, hear, store, beat)
             except WebSocketClosed as error:
                 ended = str(error)
         # One that is silent ends sooner, unless the service answered.
@@ -108,7 +111,7 @@ def address(given: str) -> str:
     """Return the address of a server's stream, which may be given as a host, and with another scheme.
 
     Raises:
-        InvalidInput: it is no address.
+        InvalidInput: it is not an address.
     """
     if (found := _ENDPOINT.fullmatch(given.strip())) is None:
         raise InvalidInput(f"`endpoint` is such as {JETSTREAM} or wss://{JETSTREAM}/subscribe")
@@ -124,7 +127,7 @@ def _time_us(account: SourceAccount, frame: Mapping[str, Any]) -> int:
 def _event(
     config: Mapping[str, Json], handles: Mapping[str, str], wanted: frozenset[str], frame: Mapping[str, Any]
 ) -> SourceEvent | None:
-    """Return the event of a frame; None if it is no new post that is heard, or cannot be read."""
+    """Return the event of a frame; None if it is not a new post that is heard, or cannot be read."""
     if at(frame, "commit", "operation") != "create" or at(frame, "commit", "collection") != POST:
         return None
     with suppress(*UNREADABLE):

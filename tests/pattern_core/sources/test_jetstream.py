@@ -14,6 +14,7 @@ import trio
 from pattern_core.errors import InvalidInput, Overloaded, PatternError, PermissionDenied, Unavailable
 from pattern_core.ids import SystemClock
 from pattern_core.memory.block import NewBlock
+from pattern_core.sources.kinds import jetstream
 from pattern_core.sources.kinds.jetstream import BACK_US, PUBLIC, JetstreamSource, address
 from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent
 from pattern_core.testing import StoppedClock
@@ -240,7 +241,7 @@ async def test_unreadable_frames_stop_no_other() -> None:
             {"did": ANNA, "time_us": True, "commit": {"operation": []}},
         ):
             server.put(broken)
-        server.says(5, reply={"parent": 5}, embed={"$type": 5}, langs="en")  # type: ignore[arg-type]
+        server.says("", reply={"parent": 5}, embed={"$type": 5}, langs="en")
         server.says("x" * 300_000)  # the service leaves it out
         server.says("after")
         await one.heard("[something that cannot be shown]", "after")
@@ -329,6 +330,18 @@ async def test_a_connection_that_is_half_open_ends_and_one_that_is_only_silent_d
             await one.heard("hi")
             assert len(one.errors) == 1
             nursery.cancel_scope.cancel()
+
+
+async def test_the_list_is_read_again_after_a_while_also_if_no_one_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jetstream, "CONNECTION_S", 0.5)
+    async with JetstreamServer() as server:
+        server.members = ["anna"]
+        async with listening(server, list=LIST, timeout_s=0.2) as (_, one):
+            server.members.append("bert")
+            await until(lambda: len(server.wanted) == 2)
+            server.says("hi", author="bert")
+            await one.heard("hi")
+            assert not one.errors
 
 
 async def test_a_server_that_is_of_no_use_is_asked_at_growing_intervals() -> None:
