@@ -89,7 +89,7 @@ class BlueskyChannel(SourceKind):
         remembers.
         """
         cursor, wait_s, now_ms = account.cursor, account.config["every_s"], account.clock.now_ms()
-        at_ms, known, shown = cursor.get("at", 0), set(cursor.get("known", ())), dict(cursor.get("shown", {}))
+        at_ms, known, shown = cursor.get("at", 0), set(cursor.get("known", ())), {**cursor.get("shown", {})}
         listed = await self._notifications(account, at_ms - WINDOW_MS, pages=PAGES_MAX if cursor else 1)
         new = sorted(name for name in listed if name[1] not in known)
         events = list[SourceEvent]()
@@ -234,11 +234,7 @@ class BlueskyChannel(SourceKind):
     async def _call(
         self, account: SourceAccount, method: str, query: Mapping[str, Any] | None = None, body: Json = None
     ) -> Mapping[str, Any]:
-        """Call a method and return its answer; with a `body` it is a procedure. A token that has ended is replaced.
-
-        Raises:
-            PatternError: as `ServiceApi.call`.
-        """
+        """Call a method and return its answer; with a `body` it is a procedure. A token that has ended is replaced."""
         session = await self._session(account)
         path = f"{method}?{urlencode(query, doseq=True)}" if query else method
         try:
@@ -277,11 +273,7 @@ def record_key(account_id: str, send_id: str, part: int) -> str:
 
 
 def _text(found: Mapping[str, Any], key: str) -> str:
-    """Return a text that must be there.
-
-    Raises:
-        LookupError, TypeError: it is not.
-    """
+    """Return a text that must be there; what is raised if it is not is one of `UNREADABLE`."""
     if not isinstance(value := found[key], str) or not value:
         raise TypeError(f"{key} is not a text")
     return value
@@ -296,11 +288,7 @@ def _place(found: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def _answerable(post: Post | None, *, is_like: bool) -> dict[str, Json]:
-    """Return the place of a post that may be answered, or liked.
-
-    Raises:
-        PermissionDenied: it may not, now and later.
-    """
+    """Return the place of a post that may be answered, or liked; refuse others permanently."""
     blocks = at(post, "author", "viewer") or {}
     if post is None:
         why = "the post is gone, or its author and this account block one another"
