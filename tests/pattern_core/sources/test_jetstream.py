@@ -348,11 +348,16 @@ async def test_a_server_that_is_of_no_use_is_asked_at_growing_intervals() -> Non
     """An error is what they grow with; a connection that was of use ends them."""
     async with JetstreamServer() as server:
         one = Listening(server)
+
+        async def ended(count: int) -> None:
+            await until(lambda: len(server.wanted) >= count)
+            await server.breaks()
+            await until(lambda: len(one.errors) >= count)
+
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.run)
-            while len(one.errors) < 3:
-                await server.breaks()
-                await trio.sleep(0.01)
+            for count in range(1, 4):
+                await ended(count)
             nursery.cancel_scope.cancel()
         assert all(isinstance(error, Unavailable) and "of no use" in error.message for error in one.errors)
 
