@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, TypeAlias
 
+import trio
+
 from pattern_core.errors import InvalidInput
 from pattern_core.ids import Clock
 from pattern_core.untrusted import plain
@@ -28,6 +30,7 @@ ID_CHARS_MAX = 5_000
 DIGEST_BYTES = 16
 FILES_MAX = 10  # of an event; of more than these only the number is kept
 FILE_BYTES_MAX = BYTES_MAX  # of a file that came
+TRIED_S = 5.0  # how long a question that ends listens
 IS_UNCLEAR = "is_unclear"  # in an error's details: perhaps it was done
 UNREADABLE = (LookupError, TypeError, AttributeError, ValueError)  # one object that no one can read stops no other
 
@@ -274,12 +277,21 @@ class SourceKind(ABC):
         """
 
     async def poll(self, account: SourceAccount) -> Arrivals:
-        """Return what is new; it may wait for it for a minute.
+        """Return what is new; it may wait for it for a minute. A kind that overrides `listen` alone listens for some
+        seconds.
 
         Raises:
             PatternError: the service could not be asked.
         """
-        raise NotImplementedError
+        events, cursor = list[SourceEvent](), dict(account.cursor)
+
+        async def keep(arrived: Arrivals) -> None:
+            events.extend(arrived.events)
+            cursor.update(arrived.cursor)
+
+        with trio.move_on_after(TRIED_S):
+            await self.listen(account, keep)
+        return Arrivals(events=events, cursor=cursor)
 
     async def check(self, account: SourceAccount) -> str:
         """Return the address at which people reach the account, if there is one, when the service was asked.

@@ -22,9 +22,9 @@ class BlueskyServer(WireServer):
     """`says` is what people do; `written` is what the account wrote, by collection and key, `writes` each time it did.
 
     `blocked` are DIDs of people who do not see the account, `closed` the first posts of threads that it may not answer,
-    `gone` deleted posts. Faults, each a number of times: `drops` accepts a record and closes the connection; `too_many`
-    answers a record with 429; `silent` never answers a poll; `broken` answers a thread with `broken_status`.
-    `reorders` shows notifications in another order. `expire` ends the tokens.
+    `gone` deleted posts, `images` are by their paths. Faults, each a number of times: `drops` accepts a record and
+    closes the connection; `too_many` answers a record with 429; `silent` never answers a poll; `broken` answers a
+    thread with `broken_status`. `reorders` shows notifications in another order. `expire` ends the token.
     """
 
     def __init__(self) -> None:
@@ -33,18 +33,19 @@ class BlueskyServer(WireServer):
         self.notifications: list[Any] = []
         self.written: dict[tuple[str, str], dict[str, Any]] = {}
         self.writes: list[tuple[str, str]] = []
+        self.images: dict[str, bytes] = {}
         self.blocked: set[str] = set()
         self.closed: set[str] = set()
         self.gone: set[str] = set()
         self.drops = self.too_many = self.silent = self.broken = 0
         self.broken_status = 500
         self.reorders = False
-        self.sign_ins = self.refreshes = 0
+        self.sign_ins = 0
         self._token = 0
 
-    def expire(self, *, also_refresh: bool = False) -> None:
-        """End the account's token, and perhaps the one that it could be refreshed with."""
-        self._token += 2 if also_refresh else 1
+    def expire(self) -> None:
+        """End the account's token."""
+        self._token += 1
 
     def says(
         self,
@@ -103,19 +104,16 @@ class BlueskyServer(WireServer):
         """Return the answer to a call of a method."""
         url = urlsplit(request.path)
         query = parse_qs(url.query)
+        if not url.path.startswith("/xrpc/"):
+            image = self.images.get(url.path)
+            return document({}, status=404) if image is None else Play(chunks=(image,))
         method = url.path.removeprefix("/xrpc/").rpartition(".")[2]
         given = request.headers.get("authorization", "")
-        match method:
-            case "createSession":
-                if request.json() != {"identifier": HANDLE, "password": PASSWORD}:
-                    return _error(401, "AuthenticationRequired", "Invalid identifier or password")
-                self.sign_ins += 1
-                return self._session()
-            case "refreshSession":
-                if given not in (f"Bearer refresh-{self._token}", f"Bearer refresh-{self._token - 1}"):
-                    return _error(400, "ExpiredToken", "Token has been revoked")
-                self.refreshes += 1
-                return self._session()
+        if method == "createSession":
+            if request.json() != {"identifier": HANDLE, "password": PASSWORD}:
+                return _error(401, "AuthenticationRequired", "Invalid identifier or password")
+            self.sign_ins += 1
+            return document({"did": ME, "handle": HANDLE, "accessJwt": f"access-{self._token}"})
         if given != f"Bearer access-{self._token}":
             return _error(400, "ExpiredToken", f"Token has expired: {given}")
         match method:
@@ -134,10 +132,6 @@ class BlueskyServer(WireServer):
             case "putRecord":
                 return self._put(request.json())
         return _error(404, "MethodNotImplemented", "Method Not Implemented")
-
-    def _session(self) -> Play:
-        tokens = {"accessJwt": f"access-{self._token}", "refreshJwt": f"refresh-{self._token}"}
-        return document({"did": ME, "handle": HANDLE, **tokens})
 
     def _listed(self, query: Mapping[str, list[str]]) -> Play:
         if self.silent:

@@ -122,6 +122,13 @@ class WebSocket(AbstractAsyncContextManager["WebSocket"]):
         """
         await self._send(Ping())
 
+    async def beat(self, every_s: float) -> None:
+        """Ping again and again, until the connection is closed, so that `silent_s` ends one that is half open."""
+        with suppress(WebSocketClosed):
+            while True:
+                await trio.sleep(every_s)
+                await self.ping()
+
     async def close(self, code: int, reason: str = "") -> None:
         """Send the frame that ends the connection, with the reason.
 

@@ -64,7 +64,7 @@ async def _add(home: Home, name: str, kind: str, agent: str, config: Json) -> Js
 @click.option("--agent", required=True, type=AGENT, help="The agent that receives the events.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the kind; repeatable.")
 async def add(home: Home, output: Output, name: str, kind: str, agent: str, settings: tuple[str, ...]) -> None:
-    """Create the source NAME of a KIND: file, rss, http, calendar, mcp, process or webhook."""
+    """Create the source NAME of a KIND: file, rss, http, calendar, mcp, process, jetstream or webhook."""
     made = await _add(home, name, kind, agent, _config(settings))
     place = f" Its service posts to /hooks/{made['id']}." if kind == "webhook" else ""
     output.result(made, f"Created {made['name']}.{place} Next: pattern source test {made['name']} -c {home.name}")

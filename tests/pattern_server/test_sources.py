@@ -21,6 +21,7 @@ from pattern_core.models.providers.settings import Secret
 from pattern_core.runtime import Runtime
 from pattern_core.sources.source import Arrivals, Receive, SourceAccount, SourceEvent, SourceKind
 from pattern_core.testing.channels import TOKEN, FeedServer, TelegramServer
+from pattern_core.testing.jetstream_server import JetstreamServer
 from pattern_core.testing.model import ScriptedProvider, says
 from pattern_core.web.policy import SourceSettings
 from pattern_db import maintenance
@@ -92,6 +93,24 @@ async def test_a_parked_constellation_is_woken_by_a_message_and_not_by_waiting(t
         assert "code" in server.texts[0]
         metrics = place.parts.state.metrics.text().decode()
         assert 'pattern_sources{state="active"} 1.0' in metrics and "pattern_source_event_timestamp" in metrics
+
+
+async def test_posts_of_jetstream_wake_a_parked_constellation_and_a_success_ends_the_failures(tmp_path: Path) -> None:
+    async with JetstreamServer() as server, asking(tmp_path, *server.ports) as place:
+        server.deaf = 1  # the first connection is of no use
+        await source(place, "jetstream", endpoint=server.url, base_url=server.api.url, authors=["anna.example"])
+        sources = place.parts.state.sources
+        await until(lambda: sources.failing)
+        await until(lambda: server.wanted)
+        await until_state(place, "parked")
+        server.drops = 1  # the post is the last of its connection
+        server.says("one")
+        await until(lambda: sources.polls["events"] >= 1)
+        server.says("two")
+        await until(lambda: sources.polls["events"] >= 2)
+        assert sources.failing == {} and sources.polls["failure"] == 1
+        [found] = (await place.admin.get("/constellations/home/sources")).json()["items"]
+        assert found["state"] == "active"
 
 
 async def test_a_source_that_fails_is_shown_and_harms_no_other(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ SOURCES: Mapping[str, str] = MappingProxyType(
         "discord": "pattern_core.sources.kinds.discord:DiscordChannel",
         "slack": "pattern_core.sources.kinds.slack:SlackChannel",
         "bluesky": "pattern_core.sources.kinds.bluesky:BlueskyChannel",
+        "jetstream": "pattern_core.sources.kinds.jetstream:JetstreamSource",
         "http": "pattern_core.sources.kinds.http:PageSource",
         "matrix": "pattern_core.sources.kinds.matrix:MatrixChannel",
         "email": "pattern_core.sources.kinds.mail:MailChannel",

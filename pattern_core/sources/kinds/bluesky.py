@@ -11,7 +11,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar
 from urllib.parse import urlencode
@@ -19,16 +18,7 @@ from urllib.parse import urlencode
 from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied, Unavailable
 from pattern_core.ids import SEQUENCE_BITS, time_of
 from pattern_core.outbox import IS_FINAL
-from pattern_core.sources.kinds.bluesky_posts import (
-    DEPTH,
-    FILTERS,
-    PARENTS_MAX,
-    Post,
-    Thread,
-    is_one_of,
-    mentions,
-    passes,
-)
+from pattern_core.sources.kinds.bluesky_posts import FILTERS, POST, READ, Post, Thread, at, passes, take_filters
 from pattern_core.sources.service import STATUS, ServiceApi
 from pattern_core.sources.source import (
     UNREADABLE,
@@ -37,8 +27,8 @@ from pattern_core.sources.source import (
     SourceAccount,
     SourceEvent,
     SourceKind,
+    bytes_of,
     split,
-    take_fields,
 )
 from pattern_core.untrusted import plain
 from pattern_core.web.policy import SourceSettings
@@ -56,7 +46,8 @@ MENTIONS_MAX = 3  # of one post
 SESSIONS_MAX = 200
 TAGS = ("llm_bot", "pattern_post")  # say that a program wrote a post; the first one is how others are known
 REASONS = ("mention", "reply", "quote")
-POST, LIKE = "app.bsky.feed.post", "app.bsky.feed.like"
+LIKE = "app.bsky.feed.like"
+SHOWN_MS = 300_000  # after which a thread is shown again as a whole
 _API = ServiceApi(
     name="the service",
     advice="make a new app password, and set it as the secret",
@@ -67,20 +58,8 @@ _MENTION = re.compile(r"(?<![\w@./])@((?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)
 _SORTED_SIGNS = "234567abcdefghijklmnopqrstuvwxyz"
 
 
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """A signed-in account: who it is, and its tokens."""
-
-    did: str
-    access: str
-    refresh: str
-
-
 class BlueskyChannel(SourceKind):
-    """People talk to an account in public: each thread is a conversation.
-
-    Tokens are kept in memory only, and asked for again after a restart.
-    """
+    """People talk to an account in public: each thread is a conversation. Tokens are kept in memory only."""
 
     fields: ClassVar = {
         "handle": "the account's handle, such as ada.bsky.social",
@@ -95,16 +74,13 @@ class BlueskyChannel(SourceKind):
     is_idempotent: ClassVar = True
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()  # by account; the oldest one ends for a new one
+        # By account: who it is, and its token. The oldest one ends for a new one.
+        self._sessions: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
     def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
         """Return the configuration with its defaults, as `SourceKind.checked`."""
-        filters: dict[str, Json] = {name: [] for name in FILTERS} | {"mentions_only": False}
         defaults = {"handle": None, "password": None, "base_url": BLUESKY, "every_s": 20.0}
-        found = take_fields(self, config, {**defaults, **filters})
-        for name in FILTERS:
-            if isinstance(found[name], list) and not all(isinstance(one, str) and one for one in found[name]):
-                raise InvalidInput(f"`{name}` is a list of texts: {FILTERS[name]}")
+        found = take_filters(self, config, defaults)
         settings.check_service(found["base_url"], BLUESKY)
         return {**found, "handle": found["handle"].removeprefix("@")}
 
@@ -113,7 +89,7 @@ class BlueskyChannel(SourceKind):
         remembers.
         """
         cursor, wait_s, now_ms = account.cursor, account.config["every_s"], account.clock.now_ms()
-        at_ms, known = cursor.get("at", 0), set(cursor.get("known", ()))
+        at_ms, known, shown = cursor.get("at", 0), set(cursor.get("known", ())), {**cursor.get("shown", {})}
         listed = await self._notifications(account, at_ms - WINDOW_MS, pages=PAGES_MAX if cursor else 1)
         new = sorted(name for name in listed if name[1] not in known)
         events = list[SourceEvent]()
@@ -125,7 +101,7 @@ class BlueskyChannel(SourceKind):
             for place, name in enumerate(new):
                 try:
                     with suppress(*UNREADABLE):  # one that no one can read stops no other
-                        events += [event for event in [await self._event(account, listed[name])] if event is not None]
+                        events += await self._events(account, listed[name], shown)
                 except PatternError:
                     if not place:
                         raise
@@ -135,13 +111,12 @@ class BlueskyChannel(SourceKind):
         at_ms = max([at_ms, *past])
         known |= {digest for _ms, digest in new}
         kept = [digest for ms, digest in sorted(listed) if digest in known and ms > at_ms - WINDOW_MS]
-        return Arrivals(events=events, cursor={"at": at_ms, "known": kept}, wait_s=wait_s)
+        shown = {top: ms for top, ms in shown.items() if ms > now_ms - SHOWN_MS}
+        return Arrivals(events=events, cursor={"at": at_ms, "known": kept, "shown": shown}, wait_s=wait_s)
 
-    async def _notifications(
-        self, account: SourceAccount, since_ms: int, *, pages: int
-    ) -> dict[tuple[int, str], Mapping[str, Any]]:
+    async def _notifications(self, account: SourceAccount, since_ms: int, *, pages: int) -> dict[tuple[int, str], Json]:
         """Return the notifications since a time, by their times and the digests of their posts."""
-        found, page = dict[tuple[int, str], Mapping[str, Any]](), None
+        found, page = dict[tuple[int, str], Json](), None
         for _ in range(pages):
             asked = {"limit": 100, "reasons": REASONS, **({"cursor": page} if page else {})}
             answer = await self._call(account, "app.bsky.notification.listNotifications", asked)
@@ -151,73 +126,66 @@ class BlueskyChannel(SourceKind):
                     ms, uri = unix_ms(one["indexedAt"]), _text(one, "uri")
                     is_last |= ms <= since_ms
                     if ms > since_ms and one["reason"] in REASONS and len(uri) <= URI_CHARS_MAX:
-                        found[ms, blake2b(uri.encode(), digest_size=8).hexdigest()] = one
+                        found[ms, _digest(uri)] = one
             page = answer.get("cursor")
             if is_last or not page:
                 break
         return found
 
-    async def _event(self, account: SourceAccount, found: Mapping[str, Any]) -> SourceEvent | None:
-        """Return the event of a notification; None if its post is gone, or is not heard.
-
-        Raises:
-            LookupError, TypeError, ValueError, AttributeError: it is not as the protocol says.
-            PatternError: the service could not be asked.
+    async def _events(self, account: SourceAccount, found: Json, shown: dict[str, int]) -> list[SourceEvent]:
+        """Return the event of a notification; none if its post is gone, or is not heard. `shown` says when each thread
+        was shown last, and is changed.
         """
-        me = (await self._session(account)).did
+        config, me, now_ms = account.config, (await self._session(account))[0], account.clock.now_ms()
         uri, author, record = _text(found, "uri"), found["author"], found["record"]
         did, handle = _text(author, "did"), _text(author, "handle")
-        if did == me or not passes(account.config, author, record, me):
-            return None
+        if did == me or not passes(config, author, record, me):
+            return []
         thread = await self._thread(account, {"uri": uri, "author": author, "record": record})
-        if thread is None or thread.is_refused(account.config):
-            return None
-        parent = thread.parents[-1] if thread.parents else None
-        is_answer = parent is not None and parent["author"]["did"] == me
-        is_meant = is_answer or found["reason"] != "reply" or mentions(record, me)
+        if thread is None or thread.is_refused(config):
+            return []
+        top, is_meant = thread.above[0], thread.is_meant(config, me, found["reason"])
+        is_known = now_ms - shown.get(_digest(top["uri"]), -SHOWN_MS) < SHOWN_MS
         tags, labels = record.get("tags"), author.get("labels") or []
-        return SourceEvent(
+        event = SourceEvent(
             native=uri,
-            text=thread.shown(account.config, me),
+            text=thread.shown(config, me, is_known=is_known),
             link=f"https://bsky.app/profile/{did}/post/{uri.rpartition('/')[2]}",
             author=did,
             author_name=f"{author.get('displayName') or ''} (@{handle})".strip(),
-            chat=thread.top["uri"],
-            chat_name=f"thread of @{thread.top['author']['handle']}",
+            chat=top["uri"],
+            chat_name=f"thread of @{top['author']['handle']}",
             room=ROOM,
-            is_addressed=is_meant or is_one_of(account.config["friends"], author),
+            is_addressed=is_meant,
             is_bot="bot" in [one.get("val") for one in labels] or (isinstance(tags, list) and TAGS[0] in tags),
+            files=thread.images(is_known=is_known),
         )
+        if is_meant:  # else no one is shown it
+            shown[_digest(top["uri"])] = now_ms
+        return [event]
 
     async def _thread(self, account: SourceAccount, post: Post) -> Thread | None:
-        """Return the thread of a post; None if it is gone, or may hold what is excluded.
-
-        It is seen from the post's parent if there is one, which shows other answers, too.
-
-        Raises:
-            PatternError: the service could not be asked.
+        """Return the thread of a post, as it is seen from its parent if there is one, which shows other answers, too;
+        None if it is gone, or may hold what is excluded.
         """
-        parent = (post["record"].get("reply") or {}).get("parent") or {}
         is_unreadable = False
-        for place in (parent.get("uri"), post["uri"]):
+        for place in (at(post, "record", "reply", "parent", "uri"), post["uri"]):
             if not isinstance(place, str) or len(place) > URI_CHARS_MAX:
                 continue
-            asked = {"uri": place, "depth": DEPTH, "parentHeight": PARENTS_MAX}
             try:
-                answer = await self._call(account, "app.bsky.feed.getPostThread", asked)
+                answer = await self._call(account, "app.bsky.feed.getPostThread", {"uri": place, **READ})
                 if (thread := Thread.of(answer["thread"], post["uri"])) is not None:
                     return thread
             except NotFound:
                 continue  # perhaps only the parent is gone
-            except UNREADABLE:
-                is_unreadable = True
-            except PatternError as error:
-                if not error.details.get(IS_FINAL) and error.details.get(STATUS) != 500:
+            except (PatternError, *UNREADABLE) as error:
+                details = getattr(error, "details", {IS_FINAL: True})
+                if not details.get(IS_FINAL) and details.get(STATUS) != 500:
                     raise
                 is_unreadable = True  # also later: too long, or a fault of the service with this thread alone
         # Who else is in a thread that cannot be read is not known.
         is_strict = account.config["exclude_authors"] or account.config["exclude_words"]
-        return Thread(parents=[], post=post) if is_unreadable and not is_strict else None
+        return Thread(post=post) if is_unreadable and not is_strict else None
 
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Answer a post, in several posts if need be, or like it if the answer is `like`, as `SourceKind.send`.
@@ -233,19 +201,20 @@ class BlueskyChannel(SourceKind):
         if is_like:
             await self._put(account, send_id, 0, {"$type": LIKE, "subject": place, **made})
             return
-        root = _place(((post or {})["record"].get("reply") or {}).get("root") or place)
+        root = _place(at(post, "record", "reply", "root") or place)
         for part, words in enumerate(split(plain(text), POST_CHARS_MAX)):
             record = {"$type": POST, "text": words, "tags": TAGS, "reply": {"root": root, "parent": place}, **made}
             if facets := await self._facets(account, words):
                 record["facets"] = facets
             place = await self._put(account, send_id, part, record)
 
-    async def _put(
-        self, account: SourceAccount, send_id: str, part: int, record: Mapping[str, Json]
-    ) -> dict[str, Json]:
+    async def download(self, account: SourceAccount, ref: str) -> bytes:
+        """Return the bytes of an image, as `SourceKind.download`."""
+        return bytes_of(await account.fetch(ref))
+
+    async def _put(self, account: SourceAccount, send_id: str, part: int, record: Json) -> dict[str, Json]:
         """Write a record, or the same one again; return its place."""
-        key = record_key(account.row.id, send_id, part)
-        repo = (await self._session(account)).did
+        key, (repo, _token) = record_key(account.row.id, send_id, part), await self._session(account)
         body = {"repo": repo, "collection": record["$type"], "rkey": key, "record": record}
         return _place(await self._call(account, "com.atproto.repo.putRecord", body=body))
 
@@ -256,56 +225,38 @@ class BlueskyChannel(SourceKind):
             with suppress(InvalidInput, NotFound):  # no one has this handle
                 answer = await self._call(account, "com.atproto.identity.resolveHandle", {"handle": one[1]})
                 found.append((one, {"$type": "app.bsky.richtext.facet#mention", "did": _text(answer, "did")}))
+        spans = [[len(text[:place].encode()) for place in one.span()] for one, _feature in found]
         return [
-            {
-                "index": {"byteStart": len(text[: one.start()].encode()), "byteEnd": len(text[: one.end()].encode())},
-                "features": [feature],
-            }
-            for one, feature in found
+            {"index": {"byteStart": start, "byteEnd": end}, "features": [feature]}
+            for (start, end), (_one, feature) in zip(spans, found, strict=True)
         ]
 
     async def _call(
-        self,
-        account: SourceAccount,
-        method: str,
-        query: Mapping[str, Any] | None = None,
-        body: Mapping[str, Json] | None = None,
+        self, account: SourceAccount, method: str, query: Mapping[str, Any] | None = None, body: Json = None
     ) -> Mapping[str, Any]:
-        """Call a method and return its answer; with a `body` it is a procedure. A token that has ended is replaced.
-
-        Raises:
-            PatternError: as `ServiceApi.call`.
-        """
+        """Call a method and return its answer; with a `body` it is a procedure. A token that has ended is replaced."""
         session = await self._session(account)
         path = f"{method}?{urlencode(query, doseq=True)}" if query else method
         try:
-            return await _ask(account, path, session.access, body)
+            return await _ask(account, path, session[1], body)
         except PermissionDenied as error:
             if error.details.get(STATUS) != 401:
                 raise
         if self._sessions.get(account.row.id) is session:  # else another task has replaced it
             del self._sessions[account.row.id]
-            with suppress(PermissionDenied):  # it has ended, too: then with the password
-                found = await _ask(account, "com.atproto.server.refreshSession", session.refresh, None, "POST")
-                self._keep(account, found)
-        return await _ask(account, path, (await self._session(account)).access, body)
+        return await _ask(account, path, (await self._session(account))[1], body)
 
-    async def _session(self, account: SourceAccount) -> _Session:
-        if (known := self._sessions.get(account.row.id)) is not None:
-            return known
-        password = await account.secret("password")
-        given = {"identifier": account.config["handle"], "password": password}
-        return self._keep(account, await _ask(account, "com.atproto.server.createSession", "", given))
-
-    def _keep(self, account: SourceAccount, found: Mapping[str, Any]) -> _Session:
-        try:
-            session = _Session(_text(found, "did"), _text(found, "accessJwt"), _text(found, "refreshJwt"))
-        except (LookupError, TypeError):
-            raise Unavailable("the service signed in the account without saying who it is") from None
-        self._sessions[account.row.id] = session
-        while len(self._sessions) > SESSIONS_MAX:
-            self._sessions.popitem(last=False)
-        return session
+    async def _session(self, account: SourceAccount) -> tuple[str, str]:
+        """Return the DID of the account and its token, which it signs in for if there is none."""
+        if account.row.id not in self._sessions:
+            given = {"identifier": account.config["handle"], "password": await account.secret("password")}
+            found = await _ask(account, "com.atproto.server.createSession", "", given)
+            if not isinstance(at(found, "did"), str) or not isinstance(at(found, "accessJwt"), str):
+                raise Unavailable("the service signed in the account without saying who it is")
+            self._sessions[account.row.id] = found["did"], found["accessJwt"]
+            while len(self._sessions) > SESSIONS_MAX:
+                self._sessions.popitem(last=False)
+        return self._sessions[account.row.id]
 
 
 def record_key(account_id: str, send_id: str, part: int) -> str:
@@ -322,14 +273,14 @@ def record_key(account_id: str, send_id: str, part: int) -> str:
 
 
 def _text(found: Mapping[str, Any], key: str) -> str:
-    """Return a text that must be there.
-
-    Raises:
-        LookupError, TypeError: it is not.
-    """
+    """Return a text that must be there; what is raised if it is not is one of `UNREADABLE`."""
     if not isinstance(value := found[key], str) or not value:
         raise TypeError(f"{key} is not a text")
     return value
+
+
+def _digest(uri: str) -> str:
+    return blake2b(uri.encode(), digest_size=8).hexdigest()
 
 
 def _place(found: Mapping[str, Any]) -> dict[str, Json]:
@@ -337,34 +288,21 @@ def _place(found: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def _answerable(post: Post | None, *, is_like: bool) -> dict[str, Json]:
-    """Return the place of a post that may be answered, or liked.
-
-    Raises:
-        PermissionDenied: it may not, now and later.
-    """
-    viewer: Mapping[str, Any] = {} if post is None else post.get("viewer") or {}
-    author: Mapping[str, Any] = {} if post is None else post["author"].get("viewer") or {}
-    why = None
+    """Return the place of a post that may be answered, or liked; refuse others permanently."""
+    blocks = at(post, "author", "viewer") or {}
     if post is None:
         why = "the post is gone, or its author and this account block one another"
-    elif author.get("blockedBy") or author.get("blocking") or author.get("blockingByList"):
+    elif any(blocks.get(key) for key in ("blockedBy", "blocking", "blockingByList")):
         why = "its author and this account block one another"
-    elif viewer.get("replyDisabled") and not is_like:
+    elif at(post, "viewer", "replyDisabled") and not is_like:
         why = "who began the thread does not allow answers of this account"
-    if post is None or why is not None:
-        raise PermissionDenied(f"the answer was not posted: {why}", **{IS_FINAL: True})
-    return _place(post)
+    else:
+        return _place(post)
+    raise PermissionDenied(f"the answer was not posted: {why}", **{IS_FINAL: True})
 
 
-async def _ask(
-    account: SourceAccount, path: str, token: str, body: Mapping[str, Json] | None, method: str | None = None
-) -> Mapping[str, Any]:
-    """Return the answer of a method.
-
-    Raises:
-        PatternError: as `ServiceApi.call`.
-    """
+async def _ask(account: SourceAccount, path: str, token: str, body: Json) -> Mapping[str, Any]:
     secrets = [one for one in (token, await account.secret("password")) if one]
     url = f"{account.config['base_url'].rstrip('/')}/xrpc/{path}"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return dict((await _API.call(account, url, body, secrets=secrets, headers=headers, method=method))[0])
+    return dict((await _API.call(account, url, body, secrets=secrets, headers=headers))[0])

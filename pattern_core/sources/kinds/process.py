@@ -25,7 +25,6 @@ LINE_BYTES_MAX = 4_000
 TOGETHER_MAX = 100  # lines that are stored at once
 PAUSE_S = 0.5  # after each time: a command that prints more waits
 DRAIN_S = 60.0  # for what was printed when a command ended
-TRIED_S = 5.0  # how long a command runs for a question that ends
 WAIT_S = 30.0  # when too many events wait
 
 
@@ -46,17 +45,6 @@ class ProcessSource(SourceKind):
         found = take_fields(self, config, {"command": None, "directory": "", "every_s": 60.0})
         working_directory(_permitted(found["command"], settings), found["directory"])
         return found
-
-    async def poll(self, account: SourceAccount) -> Arrivals:
-        """Return what the command prints within some seconds, as `SourceKind.poll`."""
-        events: list[SourceEvent] = []
-
-        async def keep(arrived: Arrivals) -> None:
-            events.extend(arrived.events)
-
-        with trio.move_on_after(TRIED_S):
-            await self.listen(account, keep)
-        return Arrivals(events=events)
 
     async def listen(self, account: SourceAccount, receive: Receive) -> float:
         """Run the command to its end, and hand over what it prints, as `SourceKind.listen`."""

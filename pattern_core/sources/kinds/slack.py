@@ -21,8 +21,6 @@ from hashlib import blake2b
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-import trio
-
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, PermissionDenied, Unavailable
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.service import REFUSED_S, hiding
@@ -162,7 +160,7 @@ class _Connection:
             raise Unavailable(error.message.replace(url, "the address that Slack gave")) from None
         with suppress(WebSocketClosed):
             async with socket:
-                beat = partial(self._beat, socket, settings.timeout_s)
+                beat = partial(socket.beat, settings.timeout_s)
                 await follow(socket, self._hear, partial(self._store, socket, receive), beat)
         if self._reason in _ENDS:
             kind, words, after_s = _ENDS[self._reason]
@@ -222,13 +220,6 @@ class _Connection:
             return None
         self._is_connected = self._is_connected or envelope.get("type") == "hello"
         return True
-
-    async def _beat(self, socket: WebSocket, every_s: float) -> None:
-        """Send pings: their answers prove that the connection is not half open."""
-        with suppress(WebSocketClosed):
-            while True:
-                await trio.sleep(every_s)
-                await socket.ping()
 
     async def _store(self, socket: WebSocket, receive: Receive, batch: Sequence[Mapping[str, Any]]) -> None:
         """Store events, then acknowledge them; what was missed comes before the first one."""

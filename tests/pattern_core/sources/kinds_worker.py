@@ -1,7 +1,8 @@
 """A process with a source, to be killed: `python -m tests.pattern_core.sources.kinds_worker FILE KIND PLACE VARIANT`.
 
-KIND is `irc` (PLACE: the stand-in's port), `calendar` (its address) or `mcp` (the stand-in's log). Variants: `sound`;
-`early` stores a place before what is there; `nameless` gives each event another name whenever it comes.
+KIND is `irc` (PLACE: the stand-in's port), `calendar` (its address), `jetstream` (both its addresses) or `mcp` (its
+log). Variants: `sound`; `early` stores a place before what is there; `nameless` gives each event another name whenever
+it comes.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ def made(kind: str, place: str) -> tuple[Mapping[str, Any], SourceSettings]:
             return config(int(place)), reach(int(place))
         case "calendar":
             return {"url": f"{place}/a.ics"}, settings(None, ports=(int(place.rpartition(":")[2]),))
+        case "jetstream":
+            server, api = place.split()
+            ports = tuple(int(one.rpartition(":")[2]) for one in (server, api))
+            return {"endpoint": server, "base_url": api, "authors": ["anna.example"]}, settings(None, ports=ports)
         case _:
             return {"server": "it"}, SourceSettings(mcp={"it": program(Path(place))})
 

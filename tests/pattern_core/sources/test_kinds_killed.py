@@ -19,12 +19,13 @@ import pytest
 import trio
 
 from pattern_core.testing.channels import FeedServer
+from pattern_core.testing.jetstream_server import JetstreamServer
 from pattern_db.connection import open_connection
 from pattern_db.tables import sources
 from tests.pattern_core.sources.test_calendar import calendar, entry
 from tests.sources import ROOT
 
-SHOWN = {"calendar": r"New: (m\d+-\d+)", "mcp": r"(m\d+-\d+) was added"}
+SHOWN = {"calendar": r"New: (m\d+-\d+)", "mcp": r"(m\d+-\d+) was added", "jetstream": r"\b(m\d+-\d+)"}
 FAR_H = 24 * 365 * 50  # from the clock's beginning: nothing begins while the test runs
 Shows = Callable[[int], Awaitable[None]]
 
@@ -39,6 +40,15 @@ async def served(kind: str, folder: Path) -> AsyncIterator[tuple[str, Shows]]:
                 server.body = calendar(*(entry(f"m1-{at}", FAR_H) for at in range(count)))
 
             yield server.url, show
+    elif kind == "jetstream":
+        async with JetstreamServer() as sky:
+            sky.repeats = sky.reorders = True
+
+            async def write_post(count: int) -> None:
+                sky.drops += count % 9 == 8
+                sky.says(f"m1-{count - 1}")
+
+            yield f"{sky.url} {sky.api.url}", write_post
     else:
 
         async def write(count: int) -> None:
