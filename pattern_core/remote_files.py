@@ -1,8 +1,8 @@
 """Folders of other machines, which are only read: WebDAV, and buckets of S3 and services that speak like it.
 
-A scan lists all files, then reads those that changed: by what a listing says of a file (its ETag, else its time, and
-its size) it is known again, so that an unchanged one is not asked for. The server of a folder is a stranger: everything
-that it says is bounded, and all requests go to the address that the policy of `[sources]` allows.
+A scan lists all files, then reads those of which the listing says something else than before (the ETag, or else the
+time; the size): an unchanged file is not asked for. The server of a folder is a stranger: all that it says is bounded,
+and requests go only where the policy of `[sources]` allows.
 
 Sources: RFC 4918 (WebDAV), 9.1 and 13; docs.aws.amazon.com/AmazonS3/latest/API, "ListObjectsV2" and "Authenticating
 Requests: Using the Authorization Header (AWS Signature Version 4)".
@@ -29,7 +29,7 @@ from pattern_core.files.disk import UnreadableFile, Walk, check_name
 from pattern_core.files.folders import Read
 from pattern_core.ids import Clock
 from pattern_core.web.download import REDIRECTS_MAX, Download, Downloader, check_status, parse_xml
-from pattern_core.web.policy import SourceSettings, WebTarget, read_secret
+from pattern_core.web.policy import URL_CHARS_MAX, SourceSettings, WebTarget, read_secret
 
 BYTES_MAX = 100 * 1024 * 1024  # of the files of one folder, as its server lists them; they are kept in the database
 REQUESTS_MAX = 1_000  # for the listing of one folder
@@ -77,7 +77,7 @@ async def scan_remote(settings: SourceSettings, clock: Clock, address: str) -> t
 
 def _folder_at(address: str, settings: SourceSettings) -> _Folder:
     scheme, _, rest = address.partition("://")
-    if scheme not in _SCHEMES or "#" in rest:
+    if scheme not in _SCHEMES or "#" in rest or not address.isprintable() or len(address) > URL_CHARS_MAX:
         raise InvalidInput(
             "the address of a remote folder is such as webdav+https://host/path or s3://bucket/prefix?region=eu-west-1"
         )
@@ -112,11 +112,7 @@ class _Folder(ABC):
 
     @abstractmethod
     async def find_all(self) -> None:
-        """Find all files.
-
-        Raises:
-            PatternError: that is not possible now.
-        """
+        """Find all files, or raise a `PatternError`."""
 
     @abstractmethod
     def _signed(self, target: WebTarget) -> Mapping[str, str]:
@@ -210,7 +206,7 @@ class _Folder(ABC):
         else:
             self._bytes += length if is_read else 0
             self._places[name] = (url, length)
-            # As a number, it stands where the time of a file on disk does. As a time it is long ago: 56 bits.
+            # Of a file on disk this is its time: 56 bits are as one of long ago, which can be relied on.
             digest = blake2b(f"{length} {version}".encode(), digest_size=7).digest()
             changed = int.from_bytes(digest) if version else self.clock.now_ms() * 1_000_000
             self.found.entries.append(disk.DiskEntry(name=name, size=length, mtime_ns=changed))

@@ -355,6 +355,9 @@ class Folders:
         except Conflict:
             report.unchanged += 1  # written to the database since, and read at that time
             return
+        except LimitReached as error:  # what cannot be seen now is kept, and has its place
+            report.skipped.append(Skipped(name=entry.name, reason=error.message))
+            return
         self._on_change()
         report.note(prepared.row, was_read=True)
 

@@ -91,7 +91,7 @@ class BucketServer(WireServer):
     """Serves `files`, by key, as the bucket `papers` of S3, `per_page` keys in a page of the listing.
 
     With `keys` (key id, secret key) a request must be signed with them for the region `eu-test-1`. `forgets` answers
-    that a listing goes on, and not where; `repeats` always with the same place.
+    that there is more, and not where; `repeats` always with the same place.
     """
 
     def __init__(self, files: Mapping[str, bytes], keys: tuple[str, str] | None = None, per_page: int = 2) -> None:

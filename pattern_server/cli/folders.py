@@ -33,8 +33,8 @@ folder = PlainGroup("folder", help="Folders of files that agents may read, searc
 async def create(
     home: Home, output: Output, name: str, where: Path | None, remote: str | None, description: str | None
 ) -> None:
-    """Create the folder NAME: empty, to fill with `add`; or a view of a directory with --path, of WebDAV or a bucket
-    of S3 with --remote, indexed at once.
+    """Create the folder NAME: empty, to fill with `add`; or a view of a directory (--path), or of a WebDAV server or
+    an S3 bucket (--remote), indexed at once.
     """
     if where is not None and remote is not None:
         raise click.UsageError("A folder has a --path or is --remote, not both.")

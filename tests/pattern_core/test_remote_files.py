@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -12,18 +18,23 @@ import trio.testing
 from pattern_core import remote_files as module
 from pattern_core.errors import InvalidInput, PermissionDenied, Unavailable
 from pattern_core.files.access import AgentFiles
+from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
-from pattern_core.remote_files import check_address, signed
+from pattern_core.remote_files import check_address, scan_remote, signed
 from pattern_core.search import SearchRequest, search
 from pattern_core.testing.remote_servers import BucketServer, DavServer
 from pattern_core.testing.wire import Play, WireServer
 from pattern_core.web import download
 from pattern_core.web.policy import SecretSource, SourceSettings
+from pattern_db import maintenance, template
+from pattern_db.connection import open_connection
 from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType, SearchKind
 from pattern_db.errors import RowNotFound
+from pattern_db.migrate import migrations_of
 from tests.pattern_core.files.samples import ADA, Shelf
-from tests.pattern_core.memory.rig import constellation
+from tests.pattern_core.memory.rig import add_agents, constellation
+from tests.pattern_core.test_portable import exported, imported
 
 FILES = {
     "a.md": b"# Beds\nFour beds of tulips.\n",
@@ -377,6 +388,15 @@ async def test_a_listing_is_bounded(shelf: Shelf, dav: DavServer, monkeypatch: p
     report = await shelf.index("cloud")
     assert [one.reason for one in report.skipped] == ["has too much in it; the rest is left out"]
     assert (report.indexed, len(dav.requests)) == (2, 4)
+    monkeypatch.setattr(module.disk, "ENTRIES_MAX", 3)
+    monkeypatch.setattr(module, "REQUESTS_MAX", 100)
+    walk, _ = await scan_remote(shelf.settings, shelf.clock, dav.address)
+    assert (len(walk.entries), walk.is_complete) == (1, False)
+    monkeypatch.setattr(module.disk, "ENTRIES_MAX", 100)
+    monkeypatch.setattr(module, "REQUESTS_MAX", 2)
+    walk, read = await scan_remote(shelf.settings, shelf.clock, dav.address)
+    assert (len(walk.entries), walk.is_complete) == (2, False)
+    assert await read("a.md") == FILES["a.md"]
     monkeypatch.setattr(module, "SCAN_S_MAX", -1.0)
     assert "the next scan continues" in await reason(shelf)
     assert len(await shelf.rows("cloud")) == 2
@@ -389,6 +409,20 @@ async def test_more_files_than_a_folder_holds_are_left_out(
     await shelf.remote(f"{bucket.address}&secret=CLOUD")
     report = await shelf.index("cloud")
     assert (report.indexed, [one.reason for one in report.skipped]) == (2, ["is beyond 2 files"])
+
+
+@pytest.mark.parametrize("server", ["dav", "bucket"])
+async def test_a_name_in_another_form_is_asked_for_as_its_server_writes_it(
+    shelf: Shelf, server: str, request: pytest.FixtureRequest
+) -> None:
+    found = request.getfixturevalue(server)
+    found.files = {"cafe\u0301 100%.md": b"Tea."}
+    await shelf.remote(found.address + "&secret=CLOUD" * (server == "bucket"))
+    assert (await shelf.index("cloud")).indexed == 1
+    assert set(await shelf.rows("cloud")) == {"caf\u00e9 100%.md"}
+    assert found.read == ["cafe\u0301 100%.md"]
+    found.files["caf\u00e9 100%.md"] = b"Coffee."
+    assert [one.reason for one in (await shelf.index("cloud")).skipped] == ["is there twice"]
 
 
 async def test_attached_folders_are_scanned_by_themselves_each_quarter_of_an_hour(shelf: Shelf, dav: DavServer) -> None:
@@ -423,3 +457,122 @@ def test_elements_are_counted_and_names_are_local(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(download, "XML_ELEMENTS_MAX", 2)
     with pytest.raises(InvalidInput, match="more than 2"):
         download.parse_xml(b"<a><b/><b/></a>", "a listing")
+
+
+async def test_an_archive_has_the_files_and_not_the_secret(shelf: Shelf, dav: DavServer, tmp_path: Path) -> None:
+    dav.secret = "anna:a-long-secret"
+    made = tmp_path / "made.db"
+    template.create(made, migrations_of("constellation"), now="2026-01-01T00:00:00.000Z")
+
+    def at(path: Path) -> Shelf:
+        return Shelf(Database.in_memory(open_connection(path)), settings=at_home(dav, dav.secret))
+
+    first = at(made)
+    await first.database.write(add_agents)
+    await first.remote(f"{dav.address}?secret=CLOUD", access=FolderAccess.READ)
+    assert (await first.index("cloud")).indexed == 3
+    assert await first.database.write(maintenance.check) == []
+    await first.database.aclose()
+    for kind, name in (("constellation", "home"), ("agent", "ada")):
+        archive, _ = exported(made, tmp_path / kind, kind, name)
+        assert dav.secret.encode() not in archive.read_bytes() and dav.secret.encode() not in made.read_bytes()
+        second = at(imported(archive, tmp_path / kind))
+        asked = len(dav.read)
+        report = await second.index("cloud")  # what it knows of the files came along
+        assert (report.indexed, report.unchanged, len(dav.read)) == (0, 3, asked)
+        assert (await second.folders.content("cloud", "a.md"))[1] == FILES["a.md"]
+        assert await second.database.write(maintenance.check) == []
+        await second.database.aclose()
+
+
+REAL = os.environ.get("PATTERN_REMOTE_SERVERS", "")
+real = pytest.mark.skipif(not REAL, reason="PATTERN_REMOTE_SERVERS is not set: see CONTRIBUTING.md")
+FILLING = """
+import json, sys, boto3, requests
+where, files = sys.argv[1], json.loads(sys.argv[2])
+def client(name, **keys):
+    return boto3.client(name, endpoint_url=where, region_name="eu-west-1", **keys)
+first = {"aws_access_key_id": "x", "aws_secret_access_key": "y"}
+s3, iam = client("s3", **first), client("iam", **first)
+s3.create_bucket(Bucket="papers", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+for name, text in files.items():
+    s3.put_object(Bucket="papers", Key=name, Body=text.encode())
+iam.create_user(UserName="anna")
+allowed = {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}}
+policy = iam.create_policy(PolicyName="p", PolicyDocument=json.dumps(allowed))["Policy"]["Arn"]
+iam.attach_user_policy(UserName="anna", PolicyArn=policy)
+key = iam.create_access_key(UserName="anna")["AccessKey"]
+requests.post(where + "/moto-api/reset-auth", data="0")  # from here on, signatures are checked
+print(key["AccessKeyId"] + ":" + key["SecretAccessKey"])
+"""
+
+
+@asynccontextmanager
+async def started(*command: str) -> AsyncIterator[str]:
+    """Run a server of that environment on a free port, in place of `PORT`, and yield its address once it accepts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program, *rest = [part.replace("PORT", str(port)) for part in command]
+    async with trio.open_nursery() as nursery:
+        start = partial(trio.run_process, [f"{REAL}/{program}", *rest], capture_stdout=True, capture_stderr=True)
+        nursery.start_soon(partial(start, check=False))
+        with trio.fail_after(60):
+            while True:
+                try:
+                    await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
+                    break
+                except OSError:
+                    await trio.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+        nursery.cancel_scope.cancel()
+
+
+def allowing(url: str, secret: str) -> SourceSettings:
+    secrets = {"CLOUD": SecretSource(value=Secret(secret))}
+    return SourceSettings(
+        allow_private=True, ports=(int(url.rpartition(":")[2]),), secrets=secrets, services=(url,), timeout_s=20.0
+    )
+
+
+@real
+async def test_real_wsgidav(shelf: Shelf, tmp_path: Path) -> None:
+    for name, data in FILES.items():
+        (tmp_path / "files" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "files" / name).write_bytes(data)
+    config = {
+        "provider_mapping": {"/": str(tmp_path / "files")},
+        "http_authenticator": {"accept_digest": False, "default_to_digest": False},
+        "simple_dc": {"user_mapping": {"*": {"anna": {"password": "secret"}}}},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    async with started("wsgidav", "--host=127.0.0.1", "--port=PORT", f"--config={tmp_path}/config.json") as url:
+        shelf.settings = allowing(url, "anna:secret")
+        await shelf.remote(f"webdav+{url}/?secret=CLOUD", access=FolderAccess.READ)
+        report = await shelf.index("cloud")
+        assert (report.indexed, report.skipped, set(await shelf.rows("cloud"))) == (3, [], NAMES)
+        (tmp_path / "files" / "a.md").write_text("Roses.")
+        (tmp_path / "files" / "inner" / "b c.txt").unlink()
+        report = await shelf.index("cloud")
+        assert (report.indexed, report.unchanged, report.removed) == (1, 1, 1)
+        assert await found(shelf, "roses") == ["a.md"]
+        shelf.settings = allowing(url, "anna:wrong")
+        assert "401" in await reason(shelf)
+
+
+@real
+async def test_real_moto(shelf: Shelf) -> None:
+    shelf.clock.advance(SystemClock().now_ms() - shelf.clock.now_ms())  # signatures are valid for a quarter hour
+    files = {f"docs/{name}": data.decode() for name, data in FILES.items()} | {"docs/x+y & <z>~'(1)*.md": "Signs."}
+    files |= {f"docs/many/{number:04}.md": f"Words {number}." for number in range(1_001)}
+    async with started("moto_server", "-H", "127.0.0.1", "-p", "PORT") as url:
+        made = await trio.run_process([f"{REAL}/python", "-c", FILLING, url, json.dumps(files)], capture_stdout=True)
+        keys = made.stdout.decode().strip()
+        shelf.settings = allowing(url, keys)
+        await shelf.remote(f"s3://papers/docs?region=eu-west-1&endpoint={url}&secret=CLOUD")
+        report = await shelf.index("cloud")
+        assert (report.indexed, report.unchanged, report.skipped) == (1_005, 0, [])
+        report = await shelf.index("cloud")
+        assert (report.indexed, report.unchanged, report.skipped) == (0, 1_005, [])
+        shelf.settings = allowing(url, f"{keys}x")
+        assert "SignatureDoesNotMatch" in await reason(shelf)

@@ -79,7 +79,9 @@ async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -
     elif body.path_type is PathType.REMOTE:
         check_address(path or "", home.constellation.sources.settings)
     elif path is not None:
-        raise InvalidInput('only folders with path_type "local" or "remote" have a path; leave `path` out, or set that')
+        raise InvalidInput(
+            'only folders with path_type "local" or "remote" have a path; leave `path` out, or set path_type'
+        )
     embeddings = home.server.config.embeddings
     row = await home.constellation.folders.create(
         body.name,

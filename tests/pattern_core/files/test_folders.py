@@ -14,6 +14,7 @@ import trio
 import trio.testing
 
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable
+from pattern_core.files import disk, passages
 from pattern_core.files import folders as module
 from pattern_core.files.disk import FILE_BYTES_MAX, Skipped, UnreadableFile
 from pattern_core.search import SearchRequest, search
@@ -306,6 +307,21 @@ async def test_what_lies_in_a_closed_directory_is_kept(
     monkeypatch.setattr(os, "open", closed)
     report = await shelf.index()
     assert (report.removed, report.skipped) == (0, [Skipped(name="inner", reason="the server may not read it")])
+    assert set(await shelf.rows()) == {"a.md", "inner/b.txt"}
+
+
+async def test_what_is_kept_has_its_place_in_a_full_folder(
+    shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.local(root)
+    await shelf.index()
+    monkeypatch.setattr(passages, "FILES_MAX", 2)
+    monkeypatch.setattr(disk, "FILES_MAX", 2)
+    for name in ("a2.md", "a3.md"):  # in their order these come first, so that what is known is not seen
+        write(root / name, "Words.")
+    report = await shelf.index()
+    assert (report.removed, report.skipped[-1].name) == (0, "a2.md")
+    assert "holds 2 files" in report.skipped[-1].reason
     assert set(await shelf.rows()) == {"a.md", "inner/b.txt"}
 
 
