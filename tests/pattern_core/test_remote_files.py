@@ -411,18 +411,19 @@ async def test_more_files_than_a_folder_holds_are_left_out(
     assert (report.indexed, [one.reason for one in report.skipped]) == (2, ["is beyond 2 files"])
 
 
-@pytest.mark.parametrize("server", ["dav", "bucket"])
 async def test_a_name_in_another_form_is_asked_for_as_its_server_writes_it(
-    shelf: Shelf, server: str, request: pytest.FixtureRequest
+    shelf: Shelf, dav: DavServer, bucket: BucketServer
 ) -> None:
-    found = request.getfixturevalue(server)
-    found.files = {"cafe\u0301 100%.md": b"Tea."}
-    await shelf.remote(found.address + "&secret=CLOUD" * (server == "bucket"))
-    assert (await shelf.index("cloud")).indexed == 1
-    assert set(await shelf.rows("cloud")) == {"caf\u00e9 100%.md"}
-    assert found.read == ["cafe\u0301 100%.md"]
-    found.files["caf\u00e9 100%.md"] = b"Coffee."
-    assert [one.reason for one in (await shelf.index("cloud")).skipped] == ["is there twice"]
+    for server, secret in ((dav, ""), (bucket, "&secret=CLOUD")):
+        shelf.settings = at_home(server, ":".join(KEYS))
+        server.files = {"cafe\u0301 100%.md": b"Tea."}
+        await shelf.remote(server.address + secret)
+        assert (await shelf.index("cloud")).indexed == 1
+        assert set(await shelf.rows("cloud")) == {"caf\u00e9 100%.md"}
+        assert server.read == ["cafe\u0301 100%.md"]
+        server.files["caf\u00e9 100%.md"] = b"Coffee."
+        assert [one.reason for one in (await shelf.index("cloud")).skipped] == ["is there twice"]
+        await shelf.folders.delete("cloud")
 
 
 async def test_attached_folders_are_scanned_by_themselves_each_quarter_of_an_hour(shelf: Shelf, dav: DavServer) -> None:

@@ -80,7 +80,7 @@ async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -
         check_address(path or "", home.constellation.sources.settings)
     elif path is not None:
         raise InvalidInput(
-            'only folders with path_type "local" or "remote" have a path; leave `path` out, or set path_type'
+            'only folders with path_type "local" or "remote" have a path; set path_type, or leave `path` out'
         )
     embeddings = home.server.config.embeddings
     row = await home.constellation.folders.create(
