@@ -311,7 +311,7 @@ class _Bucket(_Folder):
         decoded = unquote_plus if listing.findtext("EncodingType") == "url" else str
         for one in listing.iterfind("Contents"):
             key = decoded(one.findtext("Key", ""))
-            if key.startswith(self._prefix) and not key.endswith("/"):  # others stand for directories
+            if not key.endswith("/"):  # others are directories
                 url = f"{self._base.url}/{quote(key)}"
                 self._meet(key.removeprefix(self._prefix), url, one.findtext("Size"), one.findtext("ETag"))
         is_last = listing.findtext("IsTruncated") != "true"

@@ -32,6 +32,8 @@ from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType, SearchKind
 from pattern_db.errors import RowNotFound
 from pattern_db.migrate import migrations_of
+from pattern_db.tables import folders
+from pattern_db.tables.folders import FolderAttachment
 from tests.pattern_core.files.samples import ADA, Shelf
 from tests.pattern_core.memory.rig import add_agents, constellation
 from tests.pattern_core.test_portable import exported, imported
@@ -137,6 +139,8 @@ async def test_agents_read_a_remote_folder_and_no_one_writes(shelf: Shelf, dav: 
     assert await access.data(await access.locate("cloud/a.md")) == FILES["a.md"]
     assert (await shelf.folders.content("cloud", "a.md"))[1] == FILES["a.md"]
     assert len(dav.requests) == asked  # all from the database
+    forged = FolderAttachment(folder_id, ADA, FolderAccess.READ_WRITE, "2026-01-01T00:00:00.000Z")  # of an archive
+    await shelf.database.write(folders.attach, forged)
     for wanted in (PathType.VIRTUAL, PathType.LOCAL):
         with pytest.raises(PermissionDenied, match="reading only"):
             await access.for_writing("cloud/a.md", wanted)
