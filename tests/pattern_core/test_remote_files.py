@@ -17,9 +17,11 @@ import trio.testing
 
 from pattern_core import remote_files as module
 from pattern_core.errors import InvalidInput, PermissionDenied, Unavailable
+from pattern_core.files import disk
 from pattern_core.files.access import AgentFiles
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
+from pattern_core.portable import Kind
 from pattern_core.remote_files import check_address, scan_remote, signed
 from pattern_core.search import SearchRequest, search
 from pattern_core.testing.remote_servers import BucketServer, DavServer
@@ -392,11 +394,11 @@ async def test_a_listing_is_bounded(shelf: Shelf, dav: DavServer, monkeypatch: p
     report = await shelf.index("cloud")
     assert [one.reason for one in report.skipped] == ["has too much in it; the rest is left out"]
     assert (report.indexed, len(dav.requests)) == (2, 4)
-    monkeypatch.setattr(module.disk, "ENTRIES_MAX", 3)
+    monkeypatch.setattr(disk, "ENTRIES_MAX", 3)
     monkeypatch.setattr(module, "REQUESTS_MAX", 100)
     walk, _ = await scan_remote(shelf.settings, shelf.clock, dav.address)
     assert (len(walk.entries), walk.is_complete) == (1, False)
-    monkeypatch.setattr(module.disk, "ENTRIES_MAX", 100)
+    monkeypatch.setattr(disk, "ENTRIES_MAX", 100)
     monkeypatch.setattr(module, "REQUESTS_MAX", 2)
     walk, read = await scan_remote(shelf.settings, shelf.clock, dav.address)
     assert (len(walk.entries), walk.is_complete) == (2, False)
@@ -409,7 +411,7 @@ async def test_a_listing_is_bounded(shelf: Shelf, dav: DavServer, monkeypatch: p
 async def test_more_files_than_a_folder_holds_are_left_out(
     shelf: Shelf, bucket: BucketServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.disk, "FILES_MAX", 2)
+    monkeypatch.setattr(disk, "FILES_MAX", 2)
     await shelf.remote(f"{bucket.address}&secret=CLOUD")
     report = await shelf.index("cloud")
     assert (report.indexed, [one.reason for one in report.skipped]) == (2, ["is beyond 2 files"])
@@ -478,7 +480,8 @@ async def test_an_archive_has_the_files_and_not_the_secret(shelf: Shelf, dav: Da
     assert (await first.index("cloud")).indexed == 3
     assert await first.database.write(maintenance.check) == []
     await first.database.aclose()
-    for kind, name in (("constellation", "home"), ("agent", "ada")):
+    whole: tuple[Kind, str] = ("constellation", "home")
+    for kind, name in (whole, ("agent", "ada")):
         archive, _ = exported(made, tmp_path / kind, kind, name)
         assert dav.secret.encode() not in archive.read_bytes() and dav.secret.encode() not in made.read_bytes()
         second = at(imported(archive, tmp_path / kind))
