@@ -46,6 +46,7 @@ from pattern_core.outbox import Outbox, Undelivered
 from pattern_core.overview import Overview
 from pattern_core.prompts.activity import TURNS_MAX, RecentTurns
 from pattern_core.prompts.collect import Prompts
+from pattern_core.remote_files import scan_remote
 from pattern_core.runtime import Runtime
 from pattern_core.schedule.schedules import Schedules
 from pattern_core.schedule.starts import Reminders, TaskStarts
@@ -190,7 +191,7 @@ class Constellation:
         self.approvals = Approvals(storage, limits, self.timers)
         self.memory = MemoryStore(storage, randomness=runtime.randomness, limits=limits, consent=self.approvals)
         self.approvals.on_answer(ApprovalKind.MEMORY, self.memory.grant)
-        self.folders = Folders(storage, on_change=self.embeddings.wake)
+        self.folders = Folders(storage, partial(scan_remote, runtime.sources, clock), on_change=self.embeddings.wake)
         self.roster = Roster(storage, self.memory, self.tools, limits, self.timers, on_rename=self._renamed)
         self.groups = Groups(storage, self.roster, on_change=self.memory.blocks.stored)
         self.sessions = Sessions(storage, self._end)

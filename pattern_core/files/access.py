@@ -118,7 +118,7 @@ class AgentFiles:
         """
         found = await self.locate(path)
         folder = found.attached.folder
-        if found.attached.access is not FolderAccess.READ_WRITE:
+        if found.attached.access is not FolderAccess.READ_WRITE or folder.path_type is PathType.REMOTE:
             raise PermissionDenied(f"the folder {folder.name} is attached to you for reading only")
         if folder.path_type is not wanted:
             other = "file" if folder.path_type is PathType.VIRTUAL else "file_save"
@@ -166,7 +166,7 @@ class AgentFiles:
             Unavailable: the folder's directory is not there.
         """
         folder = place.attached.folder
-        if folder.path_type is PathType.VIRTUAL:
+        if folder.path_type is not PathType.LOCAL:
             return await self._database.read_aside(files.content, (await self.row(place)).id)
         return await trio.to_thread.run_sync(
             disk.read_file, Path(folder.path_value or ""), place.name, abandon_on_cancel=True

@@ -121,6 +121,13 @@ def _problem(part: str) -> str | None:
     return None
 
 
+def is_left_out(name: str, *, is_directory: bool = False) -> bool:
+    """Return whether a path in a folder is hidden, or is what programs fetch or leave behind."""
+    *parents, last = parts = name.split("/")
+    is_ignored = not _IGNORED.isdisjoint(parts if is_directory else parents)
+    return is_ignored or any(part.startswith(".") for part in parts) or (not is_directory and last.endswith(_LEFTOVERS))
+
+
 def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[Path]) -> Path:
     """Return the real path of a directory that may become a folder: within one of `allowed` (None: anywhere), and
     neither in, nor around, any of `kept_out`.
@@ -187,8 +194,8 @@ def _walk_into(descriptor: int, prefix: str, found: Walk) -> None:
 def _meet(descriptor: int, prefix: str, raw: str, found: Walk) -> None:
     status = os.stat(raw, dir_fd=descriptor, follow_symlinks=False)
     is_directory = stat.S_ISDIR(status.st_mode)
-    if raw.startswith(".") or (raw in _IGNORED if is_directory else raw.endswith(_LEFTOVERS)):
-        return  # in silence: hidden, fetched or left behind
+    if is_left_out(raw, is_directory=is_directory):
+        return  # in silence
     name = check_name(prefix + raw)
     if is_directory:
         inner = os.open(raw, _DIRECTORY, dir_fd=descriptor)

@@ -8,10 +8,11 @@ unavailable, and its indexed text can still be found.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 
 import trio
 
@@ -21,6 +22,7 @@ from pattern_core.files.disk import FILE_BYTES_MAX, DiskEntry, Skipped, Unreadab
 from pattern_core.files.passages import Prepared, hash_of, prepare, store, unread
 from pattern_core.unit_of_work import Storage
 from pattern_core.untrusted import check_plain
+from pattern_db.columns import iso
 from pattern_db.connection import Connection
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.errors import RowConflict, RowNotFound
@@ -32,6 +34,7 @@ FOLDERS_MAX = 1_000
 FOLDER_NAME_CHARS_MAX = 100
 DESCRIPTION_CHARS_MAX = 2_000
 INTERVAL_S = 60.0
+REMOTE_INTERVAL_S = 900.0
 DISK_THREADS_MAX = 2  # of one constellation; a directory on a slow network must not take all threads
 SETTLED_MS = 2_000  # a file changed later than so long ago may change again within the same tick of the file system
 SKIPPED_MAX = 1_000  # named in one report
@@ -39,6 +42,11 @@ SKIPPED_MAX = 1_000  # named in one report
 Folder = FolderRow
 FolderFile = FileRow
 Borrower = FolderAttachment
+
+Read: TypeAlias = Callable[[str], Awaitable[bytes]]
+"""Returns the bytes of a file. Raises `NotFound` if it is not there any more, `UnreadableFile`, `Unavailable`."""
+Scan: TypeAlias = Callable[[str], Awaitable[tuple[Walk, Read]]]
+"""The files at the address of a remote folder. Raises `Unavailable` if they cannot be listed now."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,19 +79,21 @@ class Folders:
     def __init__(
         self,
         storage: Storage,
+        scan: Scan,
         *,
         interval_s: float = INTERVAL_S,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._storage = storage
         self._database = storage.database
+        self._scan = scan
         self._interval_s = interval_s
         self._on_change = on_change
         # Abandoned when cancelled: a dead network file system must not delay the server's end.
         limiter = trio.CapacityLimiter(DISK_THREADS_MAX)
         self._on_thread = partial(trio.to_thread.run_sync, limiter=limiter, abandon_on_cancel=True)
-        self._one_at_a_time = trio.Lock()
-        self._wanted = trio.Event()
+        self._one_at_a_time = {kind: trio.Lock() for kind in PathType}
+        self._wanted = {kind: trio.Event() for kind in PathType}
 
     async def create(
         self,
@@ -92,24 +102,22 @@ class Folders:
         embedding_model: str,
         path_type: PathType = PathType.VIRTUAL,
         description: str | None = None,
-        root: Path | None = None,
+        path: str | None = None,
     ) -> FolderRow:
-        """Create a folder. `root` is a local one's directory, already checked by `disk.check_root`; its files are known
-        after `index`.
+        """Create a folder. `path` is a local one's directory, already checked by `disk.check_root`, or a remote one's
+        address, checked by `remote_files.check_address`; its files are known after `index`.
 
         Raises:
-            InvalidInput: the name is invalid, or it is neither a directory nor virtual.
+            InvalidInput: the name is invalid.
             Conflict: there is a folder of that name.
             LimitReached: there are too many folders.
         """
-        if path_type is PathType.REMOTE:
-            raise InvalidInput("folders on other machines are not supported; mount it and make a local folder of it")
         row = FolderRow(
             id=self._storage.ids.new("fld"),
             name=_checked_name(name),
             description=_checked_description(description),
             path_type=path_type,
-            path_value=None if root is None else str(root),
+            path_value=path,
             embedding_model=embedding_model,
             created_at=self._storage.now(),
         )
@@ -158,12 +166,12 @@ class Folders:
         Returns its row, and whether it is new.
 
         Raises:
-            InvalidInput: the name is invalid, the folder is a directory, or the file is too long or no text.
+            InvalidInput: the name is invalid, the folder is elsewhere, or the file is too long or no text.
             LimitReached: the folder is full.
         """
         row = await self.get(id_or_name)
         if row.path_type is not PathType.VIRTUAL:
-            raise InvalidInput(f"{row.name} is a directory of the server's machine: put the file there and index it")
+            raise InvalidInput(f"the files of {row.name} are in {row.path_value}: put the file there and index it")
         if len(data) > FILE_BYTES_MAX:
             raise too_long(len(data))
         prepared = await prepare(self._storage, row.id, check_name(name), data)
@@ -181,30 +189,35 @@ class Folders:
             Unavailable: the folder's directory is not there.
         """
         folder, row = await self._file(id_or_name, name)
-        return row, await self._data(folder, row.name, row)
+        if folder.path_type is not PathType.LOCAL:
+            return row, await self._database.read_aside(files.content, row.id)
+        return row, await self._on_thread(disk.read_file, Path(folder.path_value or ""), row.name)
 
     async def delete_file(self, id_or_name: str, name: str) -> None:
         """Remove a file of a virtual folder.
 
         Raises:
-            InvalidInput: the folder is a directory.
+            InvalidInput: the folder is elsewhere.
         """
         folder, row = await self._file(id_or_name, name)
         if folder.path_type is not PathType.VIRTUAL:
-            raise InvalidInput(f"{folder.name} is a directory of the server's machine: remove the file there")
+            raise InvalidInput(f"the files of {folder.name} are in {folder.path_value}: remove the file there")
         await self._database.write(files.delete, row.id)
         self._on_change()
 
     async def attach(self, id_or_name: str, agent_id: str, access: FolderAccess) -> FolderAttachment:
-        """Attach a folder to an agent, or change the agent's access; its directory is scanned soon.
+        """Attach a folder to an agent, or change the agent's access; if it is elsewhere, it is scanned soon.
 
         Raises:
+            InvalidInput: no one can write in it.
             Conflict: (of storage) there is no such agent.
         """
         row = await self.get(id_or_name)
+        if row.path_type is PathType.REMOTE and access is not FolderAccess.READ:
+            raise InvalidInput(f"{row.name} is on another machine, and only read; attach it for reading")
         new = FolderAttachment(folder_id=row.id, agent_id=agent_id, access=access, attached_at=self._storage.now())
         await self._database.write(folders.attach, new)
-        self._wanted.set()
+        self._wanted[row.path_type].set()
         found = await self._database.read(folders.attachments, row.id)
         return next((one for one in found if one.agent_id == agent_id), new)
 
@@ -229,29 +242,39 @@ class Folders:
             return folder, await self._database.read(files.find, folder.id, check_name(name))
 
     async def run(self) -> None:
-        """Scan attached directories until cancelled: every `interval_s`, and when one is attached."""
+        """Scan attached folders until cancelled: directories every `interval_s`, remote folders every quarter of an
+        hour, both when one is attached.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow, PathType.LOCAL, self._interval_s)
+            nursery.start_soon(self._follow, PathType.REMOTE, REMOTE_INTERVAL_S)
+
+    async def _follow(self, kind: PathType, interval_s: float) -> None:
         while True:
-            self._wanted = trio.Event()
-            attached = await self._database.read(folders.attached_local)
+            self._wanted[kind] = trio.Event()
+            attached = await self._database.read(folders.attached, kind)
+            long_ago = iso(self._storage.clock.now_ms() - round(interval_s * 1000))
             for folder in attached:
+                if kind is PathType.REMOTE and folder.status == "ready" and (folder.indexed_at or "") > long_ago:
+                    continue  # the constellation was woken, or another one was attached
                 try:
                     await self.index(folder.id, is_asked=False)
                 except (Unavailable, NotFound, RowNotFound):
                     continue  # noted on the folder, or the folder was deleted
-            with trio.move_on_after(self._interval_s if attached else math.inf):
-                await self._wanted.wait()
+            with trio.move_on_after(interval_s if attached else math.inf):
+                await self._wanted[kind].wait()
 
     async def index(self, id_or_name: str, *, again: bool = False, is_asked: bool = True) -> IndexReport:
         """Scan a folder now; with `again` files that seem unchanged are read, too.
 
-        An unexpectedly empty directory is accepted only at a person's request.
+        One that is unexpectedly empty is accepted only at a person's request.
 
         Raises:
-            NotFound: it was deleted during the scan. Unavailable: its directory cannot be read now; nothing was
+            NotFound: it was deleted during the scan. Unavailable: it cannot be read now; what cannot be seen was not
             removed.
         """
         folder = await self.get(id_or_name)
-        async with self._one_at_a_time:
+        async with self._one_at_a_time[folder.path_type]:
             try:
                 return await self._look_through(folder, is_asked=is_asked, again=again)
             except Unavailable as error:
@@ -262,42 +285,59 @@ class Folders:
 
     async def _look_through(self, folder: FolderRow, *, is_asked: bool, again: bool) -> IndexReport:
         known = {row.name: row for row in await self._database.read_aside(files.list_in, folder.id)}
+        walk, read = await self._found(folder, known)
+        if not walk.entries and known and not walk.unseen and not is_asked:
+            raise Unavailable(
+                f"{folder.path_value} is empty, and had {len(known)} files before; their text is kept."
+                " If that is right, index the folder by hand"
+            )
         report = IndexReport()
-        if folder.path_type is PathType.LOCAL:
-            root = Path(folder.path_value or "")
-            walk = await self._on_thread(disk.walk, root)
-            if not walk.entries and known and not walk.unseen and not is_asked:
-                raise Unavailable(
-                    f"the directory {root} is empty, and had {len(known)} files before; their text is kept."
-                    " If that is right, index the folder by hand"
-                )
-            report.skipped = walk.skipped[:SKIPPED_MAX]
-            for row in _gone(known, walk):  # first, to make room for what is new
-                await self._database.write(files.delete, row.id)
-                self._on_change()
-                report.removed += 1
-            entries = walk.entries
-        else:
-            entries = [DiskEntry(name=row.name, size=row.size_bytes or 0, mtime_ns=None) for row in known.values()]
-        for entry in entries:
-            await self._index_file(folder, entry, known.get(entry.name), report, again=again)
+        for row in _gone(known, walk):  # first, to make room for what is new
+            await self._database.write(files.delete, row.id)
+            self._on_change()
+            report.removed += 1
+        for entry in walk.entries:
+            await self._index_file(folder, entry, known.get(entry.name), read, report, again=again)
+        report.skipped = [*walk.skipped, *report.skipped][:SKIPPED_MAX]
         await self._database.write(folders.note_indexed, folder.id, self._storage.now())
         return report
 
+    async def _found(self, folder: FolderRow, known: Mapping[str, FileRow]) -> tuple[Walk, Read]:
+        """Return the files that are in a folder now, and what reads one."""
+        match folder.path_type:
+            case PathType.LOCAL:
+                root = Path(folder.path_value or "")
+                return await self._on_thread(disk.walk, root), partial(self._on_thread, disk.read_file, root)
+            case PathType.REMOTE:
+                return await self._scan(folder.path_value or "")
+            case PathType.VIRTUAL:
+                entries = [DiskEntry(name=row.name, size=row.size_bytes or 0, mtime_ns=None) for row in known.values()]
+                return Walk(entries=entries), lambda name: self._database.read_aside(files.content, known[name].id)
+
     async def _index_file(
-        self, folder: FolderRow, entry: DiskEntry, known: FileRow | None, report: IndexReport, *, again: bool
+        self,
+        folder: FolderRow,
+        entry: DiskEntry,
+        known: FileRow | None,
+        read: Read,
+        report: IndexReport,
+        *,
+        again: bool,
     ) -> None:
         """Read a file if it changed: by its size and time, and if those differ by its bytes; with `again` always."""
         settled_ms = self._storage.clock.now_ms() - SETTLED_MS
         is_settled = entry.mtime_ns is not None and entry.mtime_ns // 1_000_000 < settled_ms
         mtime_ns = entry.mtime_ns if is_settled else None
+        data, is_kept = b"", folder.path_type is PathType.REMOTE
         before = None if again else known
         if before is not None and _is_unchanged(before, entry):
             report.note(before)
             return
         try:
-            data = await self._data(folder, entry.name, known)
+            data = await read(entry.name)
         except UnreadableFile as error:
+            if is_kept and known is not None and known.content_hash is not None:
+                await self._database.write(files.delete, known.id)  # with its bytes, which are old
             prepared = Prepared(row=unread(self._storage, folder.id, entry.name, entry.size, error.message))
         except NotFound:
             return  # removed since the walk; the next one sees it
@@ -310,18 +350,16 @@ class Folders:
             prepared = await prepare(self._storage, folder.id, entry.name, data, mtime_ns=mtime_ns)
         expected = known.content_hash if known is not None and entry.mtime_ns is None else None
         try:
-            await self._database.write(store, prepared, expected_hash=expected)
+            content = data if is_kept and prepared.row.content_hash is not None else None
+            await self._database.write(store, prepared, content, expected_hash=expected)
         except Conflict:
             report.unchanged += 1  # written to the database since, and read at that time
             return
+        except LimitReached as error:  # what cannot be seen now is kept, and has its place
+            report.skipped.append(Skipped(name=entry.name, reason=error.message))
+            return
         self._on_change()
         report.note(prepared.row, was_read=True)
-
-    async def _data(self, folder: FolderRow, name: str, known: FileRow | None) -> bytes:
-        """Return a file's bytes, from the database or the disk."""
-        if known is not None and folder.path_type is PathType.VIRTUAL:
-            return await self._database.read_aside(files.content, known.id)
-        return await self._on_thread(disk.read_file, Path(folder.path_value or ""), name)
 
 
 def _is_unchanged(known: FileRow, entry: DiskEntry) -> bool:

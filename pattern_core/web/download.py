@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from email.message import Message
 from functools import cache
 from typing import TYPE_CHECKING
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 
 import trio
 
@@ -30,6 +32,7 @@ REDIRECTS_MAX = 5
 ADDRESSES_MAX = 4  # of one host that are tried in turn
 CONNECT_TIMEOUT_S = 8.0  # per address
 BYTES_MAX = 5 * 1024 * 1024  # of a page; the rest is not read
+XML_ELEMENTS_MAX = 300_000  # of one document: each costs memory
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _PERMANENT = frozenset((301, 308))
 _AGENT = "Mozilla/5.0 (compatible; Pattern)"  # many sites refuse what does not look like a browser
@@ -41,7 +44,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Download:
     """A page as it came. `url` is where it was in the end; `is_moved`: it moved there permanently. `is_cut`: more came
-    than `BYTES_MAX`.
+    than the downloader reads.
     """
 
     url: str
@@ -87,18 +90,22 @@ def _trusting() -> ssl.SSLContext:
 
 
 class Downloader:
-    """Downloads pages under a policy. `timeout_s` is for one page with all its redirects."""
+    """Downloads pages under a policy. `timeout_s` is for one page with all its redirects; what is beyond its first
+    `bytes_max` bytes (None: `BYTES_MAX`) is not read.
+    """
 
     def __init__(
         self,
         policy: WebPolicy,
         *,
         timeout_s: float = 30.0,
+        bytes_max: int | None = None,
         resolve: Resolve = look_up,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._policy = policy
         self._timeout_s = timeout_s
+        self._bytes_max = BYTES_MAX if bytes_max is None else bytes_max
         self._resolve = resolve
         self._tls = tls
 
@@ -170,7 +177,7 @@ class Downloader:
         why = ""
         for address in (await self.addresses(target))[:ADDRESSES_MAX]:
             try:
-                return await _ask(target, address, method, headers, body, tls)
+                return await _ask(target, address, method, headers, body, tls, self._bytes_max)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 why = _reason(error)
             except httpx2.HTTPError as error:
@@ -204,7 +211,13 @@ class Downloader:
 
 
 async def _ask(
-    target: WebTarget, address: str, method: str, headers: Mapping[str, str], body: bytes | None, tls: ssl.SSLContext
+    target: WebTarget,
+    address: str,
+    method: str,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    tls: ssl.SSLContext,
+    bytes_max: int,
 ) -> Download:
     import httpx2
 
@@ -230,7 +243,7 @@ async def _ask(
         httpx2.AsyncHTTPTransport(verify=tls, trust_env=False) as transport,
         aclosing(await transport.handle_async_request(request)) as response,
     ):
-        return await _read(target, response)
+        return await _read(target, response, bytes_max)
 
 
 async def _encrypted(stream: trio.SocketStream, target: WebTarget, tls: ssl.SSLContext) -> trio.abc.Stream:
@@ -254,7 +267,7 @@ def _reason(error: BaseException) -> str:
     return words
 
 
-async def _read(target: WebTarget, response: httpx2.Response) -> Download:
+async def _read(target: WebTarget, response: httpx2.Response, bytes_max: int) -> Download:
     headers = {name.lower(): value for name, value in response.headers.items()}
     page = Download(url=str(target.url), status=response.status_code, headers=headers)
     if response.status_code in _REDIRECTS:
@@ -267,9 +280,9 @@ async def _read(target: WebTarget, response: httpx2.Response) -> Download:
     with trio.CancelScope() as scope:
         async for piece in response.aiter_raw():
             body += piece
-            if len(body) > BYTES_MAX:
+            if len(body) > bytes_max:
                 scope.cancel()
-    return replace(page, body=bytes(body[:BYTES_MAX]), is_cut=len(body) > BYTES_MAX)
+    return replace(page, body=bytes(body[:bytes_max]), is_cut=len(body) > bytes_max)
 
 
 def check_status(page: Download) -> None:
@@ -294,3 +307,35 @@ def check_status(page: Download) -> None:
             raise Unavailable(f"{said}: the server cannot answer now; try again in {wait} s", retry_after_s=wait)
         case _:
             raise InvalidInput(f"{said}, so there is nothing to read")
+
+
+def parse_xml(body: bytes, what: str) -> Element:
+    """Return the root of a document, its tags without their namespaces; `what` it should be, such as "a feed". The
+    parser of the standard library is used as it is, without definitions of entities: only attacks need them.
+
+    Raises:
+        InvalidInput: it is not XML, defines entities, or has more than `XML_ELEMENTS_MAX` elements.
+    """
+    builder, parser = TreeBuilder(), expat.ParserCreate(namespace_separator="}")
+    count = 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > XML_ELEMENTS_MAX:
+            raise InvalidInput(f"this is not {what}: it has more than {XML_ELEMENTS_MAX} elements")
+        builder.start(tag.rpartition("}")[2], attributes)
+
+    def refuse(*_declared: object) -> None:
+        raise InvalidInput(f"this is not {what}: it defines entities, which are not read")
+
+    parser.buffer_text = True
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda tag: builder.end(tag.rpartition("}")[2])
+    parser.CharacterDataHandler = builder.data
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(body, True)
+        return builder.close()
+    except (expat.ExpatError, AssertionError, ValueError, LookupError) as error:
+        raise InvalidInput(f"this is not {what}: {error}") from None

@@ -14,8 +14,8 @@ from pattern_db.tables import embeddings
 class FileRow:
     """A file without its content. `name` is its path within the folder, with slashes.
 
-    `status` is "indexed", or "unreadable" with the reason in `error`. `mtime_ns` is a local file's modification time;
-    `content_hash` shows whether its bytes changed.
+    `status` is "indexed", or "unreadable" with the reason in `error`. `mtime_ns` is a local file's modification time, a
+    remote one's a digest of its ETag; `content_hash` shows whether its bytes changed.
     """
 
     id: str
@@ -107,10 +107,10 @@ def count(connection: Connection, folder_id: str) -> int:
 
 
 def content(connection: Connection, file_id: str) -> bytes:
-    """Return the bytes of an uploaded file.
+    """Return the bytes of an uploaded or a remote file.
 
     Raises:
-        RowNotFound: there is no such file, or it is in a local folder.
+        RowNotFound: there is no such file, it is in a local folder, or it could not be read.
     """
     rows = fetch_all(connection, "SELECT content FROM folder_files WHERE id = ? AND content IS NOT NULL", (file_id,))
     if not rows:

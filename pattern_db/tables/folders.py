@@ -11,7 +11,9 @@ from pattern_db.tables import embeddings
 
 @dataclass(frozen=True, slots=True)
 class FolderRow:
-    """A folder. `path_value` is a local one's directory; `status` is "ready", or "unavailable" with its reason."""
+    """A folder. `path_value` is a local one's directory, or a remote one's address; `status` is "ready", or
+    "unavailable" with its reason.
+    """
 
     id: str
     name: str
@@ -105,10 +107,11 @@ def of_agent(connection: Connection, agent_id: str) -> list[AttachedFolder]:
     return [AttachedFolder(folder=_FOLDERS.make(row), access=FolderAccess(row[-1])) for row in rows]
 
 
-def attached_local(connection: Connection) -> list[FolderRow]:
-    """Return the local folders that at least one agent may use: those to synchronise, the longest unread first."""
+def attached(connection: Connection, path_type: PathType) -> list[FolderRow]:
+    """Return the folders of a kind that at least one agent may use, the longest unread first."""
     return _FOLDERS.select(
         connection,
-        "WHERE path_type = 'local' AND EXISTS (SELECT 1 FROM folder_attachments WHERE folder_id = folders.id)"
+        "WHERE path_type = ? AND EXISTS (SELECT 1 FROM folder_attachments WHERE folder_id = folders.id)"
         " ORDER BY indexed_at, id",
+        (path_type,),
     )

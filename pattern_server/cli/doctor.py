@@ -397,7 +397,7 @@ def _embeddings(config: Config) -> Looked:
 def _folders(config: Config) -> Looked:
     for name, found in _conditions(config):
         for folder in found.unavailable:
-            advice = f"bring it back, then: pattern folder index {folder.name} -c {name}"
+            advice = f"correct that, then: pattern folder index {folder.name} -c {name}"
             yield "problem", f"{folder.name} of {name} could not be read: {folder.status_reason}; {advice}"
 
 

@@ -28,15 +28,24 @@ folder = PlainGroup("folder", help="Folders of files that agents may read, searc
 @folder.add("create", "notes --path ~/notes")
 @click.argument("name")
 @click.option("--path", "where", type=click.Path(path_type=Path), help="A directory on the server's machine.")
+@click.option("--remote", metavar="ADDRESS", help="Such as webdav+https://host/path or s3://bucket/prefix.")
 @click.option("--description", help="A description for agents.")
-async def create(home: Home, output: Output, name: str, where: Path | None, description: str | None) -> None:
-    """Create the folder NAME: empty, to fill with `add`; or with --path a view of a directory, indexed at once."""
+async def create(
+    home: Home, output: Output, name: str, where: Path | None, remote: str | None, description: str | None
+) -> None:
+    """Create the folder NAME: empty, to fill with `add`; or a view of a directory (--path), or of a WebDAV server or
+    an S3 bucket (--remote), indexed at once.
+    """
+    if where is not None and remote is not None:
+        raise click.UsageError("A folder has a --path or is --remote, not both.")
     body: Json = {"name": name, "description": description}
     if where is not None:
         body |= {"path_type": "local", "path": str(where.expanduser().absolute())}
+    elif remote is not None:
+        body |= {"path_type": "remote", "path": remote}
     made = await home.call("POST", "folders", body=body)
     output.result(made, f"Created the folder {name}.")
-    if where is None:
+    if "path" not in body:
         output.say(f"Fill it with: pattern folder add {name} FILE … -c {home.name}")
     else:
         _say_report(output, name, await home.call("POST", "folders", made["id"], "index"))
@@ -149,7 +158,7 @@ def _say_report(output: Output, name: str, report: Json) -> None:
 @click.argument("name", type=FOLDER)
 @yes_option
 async def delete(home: Home, output: Output, name: str, yes: bool) -> None:
-    """Delete the folder NAME with its index and uploaded files. The files of a directory are kept."""
+    """Delete the folder NAME with its index and uploaded files. Files elsewhere are kept."""
     await home.get("folders", name)
     output.confirm(f"Delete the folder {name} with its uploaded files?", yes=yes)
     await home.call("DELETE", "folders", name)

@@ -1,8 +1,7 @@
 """Feeds: RSS, Atom and JSON Feed, asked only for what changed.
 
 Sources: www.rssboard.org/rss-specification; RFC 4287 (Atom); www.jsonfeed.org/version/1.1; RFC 9110, 13.1 (conditional
-requests). The parser of the standard library is used as it is, without definitions of entities, which feeds do not need
-and attacks do; what HTML defines beyond XML is replaced before.
+requests). What HTML defines beyond XML is replaced before it is read.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from hashlib import blake2b
 from html.entities import name2codepoint
 from html.parser import HTMLParser
 from typing import Any, ClassVar
-from xml.etree.ElementTree import Element, TreeBuilder
-from xml.parsers import expat
+from xml.etree.ElementTree import Element
 
 import trio
 
 from pattern_core.errors import InvalidInput
 from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind, take_fields
-from pattern_core.web.download import Download
+from pattern_core.web.download import Download, parse_xml
 from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json
 
@@ -104,15 +102,15 @@ def _of_json(body: bytes) -> Iterator[dict[str, str]]:
 
 
 def _of_xml(body: bytes) -> Iterator[dict[str, str]]:
-    root = _parsed(body)
-    entries = [one for one in root.iter() if _local(one) in ("item", "entry")]
-    if not entries and _local(root) not in ("rss", "feed", "RDF"):
-        raise InvalidInput(f"this is not a feed: it begins with <{_local(root)[:40]}>")
+    root = parse_xml(_ENTITY.sub(_numbered, body.lstrip()), "a feed")
+    entries = [one for one in root.iter() if one.tag in ("item", "entry")]
+    if not entries and root.tag not in ("rss", "feed", "RDF"):
+        raise InvalidInput(f"this is not a feed: it begins with <{root.tag[:40]}>")
     for entry in entries:
         parts: dict[str, Element] = {}
         for one in entry:
-            if _local(one) != "link" or one.get("rel", "alternate") == "alternate":
-                parts.setdefault(_local(one), one)
+            if one.tag != "link" or one.get("rel", "alternate") == "alternate":
+                parts.setdefault(one.tag, one)
 
         def said(*names: str, parts: Mapping[str, Element] = parts) -> str:
             texts = ("".join(parts[name].itertext()).strip() for name in names if name in parts)
@@ -125,34 +123,6 @@ def _of_xml(body: bytes) -> Iterator[dict[str, str]]:
             "author_name": said("author", "creator"),
             "text": said("encoded", "content", "description", "summary"),
         }
-
-
-def _local(element: Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
-def _parsed(body: bytes) -> Element:
-    """Return the root of a document.
-
-    Raises:
-        InvalidInput: it is not XML, or defines entities.
-    """
-    builder = TreeBuilder()
-    parser = expat.ParserCreate(namespace_separator="}")
-
-    def refuse(*_declared: object) -> None:
-        raise InvalidInput("this is not a feed: it defines entities, which feeds do not need")
-
-    parser.buffer_text = True
-    parser.StartElementHandler = builder.start
-    parser.EndElementHandler = builder.end
-    parser.CharacterDataHandler = builder.data
-    parser.EntityDeclHandler = refuse
-    try:
-        parser.Parse(_ENTITY.sub(_numbered, body.lstrip()), True)
-        return builder.close()
-    except (expat.ExpatError, AssertionError, ValueError, LookupError) as error:
-        raise InvalidInput(f"this is not a feed: {error}") from None
 
 
 def _numbered(found: re.Match[bytes]) -> bytes:

@@ -1,8 +1,9 @@
 """Folders and their files: create, fill, index, and attach them to agents.
 
-A folder is virtual (its files are uploaded and kept in the constellation) or local: a directory of the server's
-machine. The operator decides which directories are allowed: those in `files_roots` for users with the scope `write`,
-any for an administrator, and never the server's own data.
+A folder is virtual (its files are uploaded and kept in the constellation), local: a directory of the server's
+machine, or remote: read from WebDAV or a bucket, where `[sources]` allows. The operator decides which directories are
+allowed: those in `files_roots` for users with the scope `write`, any for an administrator, and never the server's own
+data.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fastapi import Query, Request, Response
 from pattern_core.errors import InvalidInput
 from pattern_core.files import disk
 from pattern_core.files.folders import Borrower, Folder, FolderFile, IndexReport
+from pattern_core.remote_files import check_address
 from pattern_db.enums import FolderAccess, PathType
 from pattern_server.http.bodies import BY_VALUE, Paged, RequestModel, answer_of, fields_with, page_of
 from pattern_server.http.routing import Router, ToRead, ToWrite
@@ -35,7 +37,7 @@ ATTACHMENT = answer_of(Borrower, "agent agent_id access attached_at", agent=str)
 
 
 class FolderCreateRequest(RequestModel):
-    """The folder to create. Only local folders have a `path`."""
+    """The folder to create. Virtual folders have no `path`."""
 
     name: str
     description: str | None = None
@@ -66,16 +68,19 @@ async def list_all(home: ToRead, paging: Paged) -> object:
 
 @router.post("", status_code=201, response_model=FOLDER)
 async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -> object:
-    """Create a folder; a local one is indexed by `…/index`, or soon after it is attached to an agent."""
-    root = None
+    """Create a folder; a local or remote one is indexed by `…/index`, or soon after it is attached to an agent."""
+    path = body.path
     if body.path_type is PathType.LOCAL:
         allowed = None if home.caller.reaches_all else home.server.config.files_roots
         root = await trio.to_thread.run_sync(
-            lambda: disk.check_root(body.path or "", allowed=allowed, kept_out=[home.server.config.data_dir])
+            lambda: disk.check_root(path or "", allowed=allowed, kept_out=[home.server.config.data_dir])
         )
-    elif body.path is not None:
+        path = str(root)
+    elif body.path_type is PathType.REMOTE:
+        check_address(path or "", home.constellation.sources.settings)
+    elif path is not None:
         raise InvalidInput(
-            'only folders with path_type "local" have a path; leave `path` out, or set path_type to "local"'
+            'only folders with path_type "local" or "remote" have a path; set path_type, or leave `path` out'
         )
     embeddings = home.server.config.embeddings
     row = await home.constellation.folders.create(
@@ -83,7 +88,7 @@ async def create(body: FolderCreateRequest, home: ToWrite, response: Response) -
         description=body.description,
         path_type=body.path_type,
         embedding_model=embeddings.model or embeddings.provider,
-        root=root,
+        path=path,
     )
     home.locate(response, "folders", row.id)
     return row
@@ -103,7 +108,7 @@ async def update(f: str, body: FolderUpdateRequest, home: ToWrite) -> object:
 
 @router.delete("/{f}", status_code=204)
 async def delete(f: str, home: ToWrite) -> None:
-    """Delete a folder with its index and uploaded files; the files of a local folder stay on the disk."""
+    """Delete a folder with its index and uploaded files; the files of a local or remote folder stay where they are."""
     await home.constellation.folders.delete(f)
 
 
@@ -145,7 +150,7 @@ async def put_file(f: str, name: str, request: Request, home: ToWrite, response:
 
 @router.get("/{f}/files/{name:path}", response_class=Response, responses={200: {"content": _BYTES}})
 async def get_file(f: str, name: str, home: ToRead) -> Response:
-    """Download a file; of a local folder, as it is now."""
+    """Download a file; of a local folder as it is now, of a remote folder as it was indexed."""
     row, data = await home.constellation.folders.content(f, name)
     # Never a type that a browser would run: the file is a user's, the origin is the server's.
     quoted = quote(row.name.rsplit("/", 1)[-1], safe="")

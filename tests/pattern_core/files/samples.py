@@ -11,10 +11,13 @@ from pathlib import Path
 from docx import Document
 from pypdf import PdfReader, PdfWriter
 
-from pattern_core.files.folders import Folders, IndexReport
+from pattern_core.files.disk import Walk
+from pattern_core.files.folders import Folders, IndexReport, Read
 from pattern_core.ids import Ids, seeded_randomness
+from pattern_core.remote_files import scan_remote
 from pattern_core.testing import StoppedClock
 from pattern_core.unit_of_work import Storage, UnitOfWork
+from pattern_core.web.policy import SourceSettings
 from pattern_db.connection import Connection
 from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType
@@ -92,26 +95,35 @@ class Shelf:
     database: Database
     clock: StoppedClock = field(default_factory=lambda: StoppedClock(1_900_000_000_000))
     changes: int = 0  # how often passages were stored or removed
+    settings: SourceSettings = field(default_factory=SourceSettings)  # what remote folders may reach
 
     def __post_init__(self) -> None:
         ids = Ids(self.clock, seeded_randomness(3))
         self.storage = Storage(database=self.database, commit=self._commit, clock=self.clock, ids=ids)
-        self.folders = Folders(self.storage, interval_s=1_000, on_change=self._count)
+        self.folders = Folders(self.storage, self._scan, interval_s=1_000, on_change=self._count)
 
     async def _commit(self, work: UnitOfWork) -> None:
         raise AssertionError("folders store without a unit of work")
+
+    async def _scan(self, address: str) -> tuple[Walk, Read]:
+        return await scan_remote(self.settings, self.clock, address)
 
     def _count(self) -> None:
         self.changes += 1
 
     async def local(self, root: Path, name: str = "notes", access: FolderAccess | None = None) -> str:
         """A folder of a directory, attached to ada if `access` is given; its id."""
-        row = await self.folders.create(name, path_type=PathType.LOCAL, embedding_model="m", root=root.resolve())
+        row = await self.folders.create(name, path_type=PathType.LOCAL, embedding_model="m", path=str(root.resolve()))
         return await self._attached(row, access)
 
     async def virtual(self, name: str = "papers", access: FolderAccess | None = None) -> str:
         """A folder to fill, attached to ada if `access` is given; its id."""
         return await self._attached(await self.folders.create(name, embedding_model="m"), access)
+
+    async def remote(self, address: str, name: str = "cloud", access: FolderAccess | None = None) -> str:
+        """A folder of another machine, attached to ada if `access` is given; its id."""
+        row = await self.folders.create(name, path_type=PathType.REMOTE, embedding_model="m", path=address)
+        return await self._attached(row, access)
 
     async def _attached(self, row: FolderRow, access: FolderAccess | None) -> str:
         if access is not None:

@@ -215,3 +215,19 @@ def test_a_directory_is_listed_within_its_bound(tmp_path: Path) -> None:
         disk.list_directory(tmp_path, ".")
     with pytest.raises(NotFound):
         disk.list_directory(tmp_path, "f1")
+
+
+@pytest.mark.parametrize(
+    ("name", "as_file", "as_directory"),
+    [
+        ("a.md", False, False),
+        ("venv", False, True),
+        ("x/venv/a.md", True, True),
+        ("x/.git/a.md", True, True),
+        (".env", True, True),
+        ("a.pyc", True, False),
+    ],
+)
+def test_what_programs_leave_behind_is_left_out(name: str, as_file: bool, as_directory: bool) -> None:
+    assert disk.is_left_out(name) is as_file
+    assert disk.is_left_out(name, is_directory=True) is as_directory

@@ -14,10 +14,11 @@ import trio
 import trio.testing
 
 from pattern_core.errors import Conflict, InvalidInput, LimitReached, NotFound, Unavailable
+from pattern_core.files import disk, passages
 from pattern_core.files import folders as module
 from pattern_core.files.disk import FILE_BYTES_MAX, Skipped, UnreadableFile
 from pattern_core.search import SearchRequest, search
-from pattern_db.enums import FolderAccess, PathType, SearchKind
+from pattern_db.enums import FolderAccess, SearchKind
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import files
 from pattern_db.tables.files import FileRow
@@ -53,8 +54,6 @@ async def test_names_are_given_once_and_folders_are_bounded(shelf: Shelf, monkey
 async def test_names_that_do_not_fit_are_refused(shelf: Shelf, name: str) -> None:
     with pytest.raises(InvalidInput):
         await shelf.virtual(name)
-    with pytest.raises(InvalidInput, match="mount it"):
-        await shelf.folders.create("x", path_type=PathType.REMOTE, embedding_model="m")
     with pytest.raises(InvalidInput, match="at most 2000"):
         await shelf.folders.create("x", embedding_model="m", description="x" * 2_001)
 
@@ -87,9 +86,9 @@ async def test_a_directorys_files_are_not_changed_from_here(shelf: Shelf, tmp_pa
     await shelf.local(tmp_path)
     await shelf.index()
     assert (await shelf.folders.content("notes", "a.md"))[1] == b"Tulips."
-    with pytest.raises(InvalidInput, match="directory"):
+    with pytest.raises(InvalidInput, match="put the file there"):
         await shelf.folders.put_file("notes", "b.md", b"x")
-    with pytest.raises(InvalidInput, match="directory"):
+    with pytest.raises(InvalidInput, match="remove the file there"):
         await shelf.folders.delete_file("notes", "a.md")
     (tmp_path / "a.md").unlink()
     (tmp_path / "a.md").symlink_to("/etc/hostname")
@@ -308,6 +307,21 @@ async def test_what_lies_in_a_closed_directory_is_kept(
     monkeypatch.setattr(os, "open", closed)
     report = await shelf.index()
     assert (report.removed, report.skipped) == (0, [Skipped(name="inner", reason="the server may not read it")])
+    assert set(await shelf.rows()) == {"a.md", "inner/b.txt"}
+
+
+async def test_what_is_kept_has_its_place_in_a_full_folder(
+    shelf: Shelf, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await shelf.local(root)
+    await shelf.index()
+    monkeypatch.setattr(passages, "FILES_MAX", 2)
+    monkeypatch.setattr(disk, "FILES_MAX", 2)
+    for name in ("a2.md", "a3.md"):  # in their order these come first, so that what is known is not seen
+        write(root / name, "Words.")
+    report = await shelf.index()
+    assert (report.removed, report.skipped[-1].name) == (0, "a2.md")
+    assert "holds 2 files" in report.skipped[-1].reason
     assert set(await shelf.rows()) == {"a.md", "inner/b.txt"}
 
 

@@ -133,7 +133,7 @@ def test_attachments_say_who_may_do_what(db: Connection) -> None:
         ("papers", "read_write"),
     ]
     assert [one.agent_id for one in folders.attachments(db, "fld_papers")] == ["agt_ada", "agt_bob"]
-    assert [row.name for row in folders.attached_local(db)] == ["notes"]
+    assert [row.name for row in folders.attached(db, PathType.LOCAL)] == ["notes"]
     folders.detach(db, "fld_papers", "agt_ada")
     with pytest.raises(RowNotFound):
         folders.detach(db, "fld_papers", "agt_ada")

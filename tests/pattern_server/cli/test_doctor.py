@@ -138,6 +138,16 @@ def test_a_folder_that_went_away(home: Pattern, tmp_path: Path) -> None:
     assert "pattern folder index papers -c home" in message
 
 
+def test_a_remote_folder_without_its_secret(home: Pattern) -> None:
+    address = "s3://papers?secret=LOST"
+    made = home("folder", "create", "papers", "--remote", address, "-c", "home")
+    assert (made.code, "[sources.secrets.LOST]" in made.err) == (1, True), made
+    state, message = findings(home)["folders"]
+    assert (state, "papers of home could not be read" in message) == ("problem", True)
+    assert "add [sources.secrets.LOST]" in message
+    assert "pattern folder index papers -c home" in message
+
+
 NOW = "2026-11-30T00:00:00.000Z"
 SECRETS = """[sources.secrets.bot]
 value = "12345:a-token"

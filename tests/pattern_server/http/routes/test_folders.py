@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from pattern_core.files.disk import FILE_BYTES_MAX
+from pattern_core.testing.remote_servers import DavServer
 from pattern_server.config import ConfigError
 from tests.pattern_server.place import Place, config_for, serving
 
@@ -89,3 +90,35 @@ async def test_the_operators_directories_are_for_everybody(rooted: Place, alone:
 def test_the_operators_directories_are_whole_paths(alone: Path) -> None:
     with pytest.raises(ConfigError, match="absolute path"):
         config_for(alone, files_roots=("notes",))
+
+
+async def test_a_remote_folder_is_read_where_the_operator_allows_it(alone: Path) -> None:
+    async with DavServer({"a.md": b"Tulips."}, "anna:secret") as dav:
+        (alone / "cloud").write_text("anna:secret\n")
+        sources = {
+            "allow_private": True,
+            "ports": [dav.port],
+            "services": [dav.url],
+            "secrets": {"CLOUD": {"file": str(alone / "cloud")}},
+        }
+        async with serving(config_for(alone, sources=sources)) as server:
+            await server.constellation()
+            body = {"name": "cloud", "path_type": "remote"}
+            for path in (
+                None,
+                "/srv",
+                "webdav+https://example.org/?secret=CLOUD",
+            ):  # no service
+                refused = await server.admin.post(HERE, json={**body, "path": path})
+                assert refused.status_code in (403, 422), refused.text
+            made = await server.admin.post(HERE, json={**body, "path": f"{dav.address}?secret=CLOUD"})
+            assert (made.status_code, made.json()["path_value"]) == (201, f"{dav.address}?secret=CLOUD"), made.text
+            assert (await server.admin.post(f"{HERE}/cloud/index")).json()["indexed"] == 1
+            assert (await server.admin.get(f"{HERE}/cloud/files/a.md")).content == b"Tulips."
+            assert (await server.admin.put(f"{HERE}/cloud/files/b.md", content=b"x")).status_code == 422
+            attached = {"agent": "ada", "access": "read_write"}
+            assert (await server.admin.post(f"{HERE}/cloud/attachments", json=attached)).status_code == 422
+            (alone / "cloud").write_text("anna:changed")  # read again by each scan
+            failed = await server.admin.post(f"{HERE}/cloud/index")
+            assert (failed.status_code, "is its secret right?" in failed.json()["detail"]) == (503, True)
+            assert not any(b"anna:secret" in file.read_bytes() for file in (alone / "data").rglob("*.db*"))
