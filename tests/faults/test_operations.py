@@ -16,7 +16,7 @@ NAMES = list(OPERATIONS)
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [NAMES[::2], NAMES[1::2]], ids=["even", "odd"])
 def test_an_operation_that_is_cut_off_leaves_its_source_and_can_be_repeated(names: list[str]) -> None:
-    """In a process of its own, since it forks, and this one may have threads. Operations share one, and what it prepared."""
+    """In a process of its own, since it forks, and this one may have threads. Operations share what it prepares."""
     line = [sys.executable, "-m", "tests.faults.operations", "--kills", "3", "--faults", "2", *names]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
