@@ -1,7 +1,10 @@
-"""What all tests share: hypothesis without deadlines, certificates read once, and the folder of real conversations."""
+"""What all tests share: hypothesis without deadlines, certificates read once, the order and the number of processes of
+a run, and the folder of real conversations.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 from functools import cache
 from pathlib import Path
@@ -28,6 +31,22 @@ settings.load_profile("pattern")
 httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
 # Tests start hundreds of servers and commands: modules are compiled once and not at every start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many workers more than processors: tests wait for disks, programs and clocks a third of their time."""
+    return (os.cpu_count() or 1) * 3 // 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests come first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: the garbage collector need not look at it each time."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

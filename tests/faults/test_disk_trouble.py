@@ -32,7 +32,7 @@ from tests.faults.endings import leaves
 from tests.sources import ROOT
 from tests.support import USER, acting, on_file, rows, running
 
-FAULTS, POWER_CUTS = 400, 360
+FAULTS, POWER_CUTS = 160, 126
 BALLAST_BYTES = 1_000_000
 HUNG_S = 0.4
 

@@ -36,7 +36,7 @@ from tests.pattern_core.mutated import is_damaged, mutated, tables_in, tree_of
 from tests.pattern_core.test_portable import NOW, exported, fill, imported
 from tests.sources import ROOT
 
-COUNT = 100  # of the test command
+COUNT = 50  # of the test command
 MODULE = "tests.pattern_core.test_mutated"
 MEMORY_MAX = 256 * 1024 * 1024
 

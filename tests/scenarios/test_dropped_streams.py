@@ -238,7 +238,7 @@ def compare(run: Run, folder: Path, last: int) -> None:
 
 @pytest.mark.slow
 async def test_no_event_is_lost_repeated_or_reordered(tmp_path: Path) -> None:
-    run = await dropped(tmp_path, drops=40, kills=4, seed=1)
+    run = await dropped(tmp_path, drops=20, kills=2, seed=1)
     assert not run.wrong, str(run)
     assert run.turns > 20
 

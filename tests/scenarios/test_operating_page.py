@@ -1,6 +1,7 @@
 """The page for operators, typed into a shell in a terminal from top to bottom, with the questions that are asked there.
 
-Copies and files of every released schema are among what it restores, migrates and puts back.
+Copies of every released schema are among what it restores and migrates, and files of every eighth among what it
+migrates and puts back.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ def list_older(registry: Path, older: Mapping[str, Path], form: str) -> None:
 
 def assert_as_made(data: Path, older: Iterable[str], *, is_migrated: bool) -> None:
     """The older constellations are there with their rows, at the newest schema or at their own."""
-    for version, each in zip(VERSIONS, older, strict=True):
+    for each in older:
+        version = int(each.removeprefix("con_"))
         with opened_at(data / "constellations" / each / "pattern.db") as connection:
             assert connection.pragma("user_version") == (VERSIONS[-1] if is_migrated else version)
             assert connection.execute("SELECT name FROM agents").get == "ada"
@@ -124,6 +126,7 @@ async def test_an_operator_reads_the_page_from_top_to_bottom(tmp_path: Path) -> 
     older = {f"con_{version:026d}": tmp_path / f"old-{version}.db" for version in VERSIONS}
     for version, (each, path) in zip(VERSIONS, older.items(), strict=True):
         create_older(path, version, each)
+    some = dict([*older.items()][::8])
     environment = {**machine.environment, "PS1": r"[\#:$?]$ ", "COLUMNS": "200"}
     try:
         async with terminal(program=["bash", "--norc", "--noprofile"], columns=200, rows=24, **environment) as shell:
@@ -132,20 +135,20 @@ async def test_an_operator_reads_the_page_from_top_to_bottom(tmp_path: Path) -> 
                 await typist.type(line)
             for line in lines_of(PAGE):
                 if "old.db" in line:
-                    for file in [*older.values()][::8]:
+                    for file in some.values():
                         await typist.type(f"cp {file.name} old.db")
                         await typist.type(line.replace("--as old", f"--as {file.stem}"))
                     continue
                 if line == "pattern restore --all sunday --to restored --dry-run":
                     list_older(tmp_path / "sunday/global.db", older, "old.{}.db")
                 if line == "pattern db migrate --dry-run":  # as if the server had been of that time
-                    list_older(data / "global.db", older, "constellations/{}/pattern.db")
+                    list_older(data / "global.db", some, "constellations/{}/pattern.db")
                 await typist.type(re.sub(r"age1\w+", recipient, line))
                 if line.endswith("--data-dir restored"):
                     assert_as_made(tmp_path / "restored", older, is_migrated="migrate" in line)
                 if line == "pattern db migrate":
-                    assert_as_made(data, older, is_migrated=True)
+                    assert_as_made(data, some, is_migrated=True)
                 if line == "pattern db rollback":
-                    assert_as_made(data, older, is_migrated=False)
+                    assert_as_made(data, some, is_migrated=False)
     finally:
         machine.stop()
