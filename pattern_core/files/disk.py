@@ -149,10 +149,20 @@ def check_root(path: str, *, allowed: Sequence[Path] | None, kept_out: Sequence[
             f"{path} is not in a directory that this server may show to agents; an administrator can add it"
             " to the configuration (files_roots; for sources, roots of [sources]), or make the folder"
         )
+    check_kept_out(real, kept_out)
+    return real
+
+
+def check_kept_out(directory: Path, kept_out: Sequence[Path]) -> None:
+    """Check that a directory, which need not exist, is neither in, nor around, any of `kept_out`.
+
+    Raises:
+        InvalidInput: it is.
+    """
+    real = directory.resolve()
     for own in kept_out:
         if real.is_relative_to(own.resolve()) or own.resolve().is_relative_to(real):
-            raise InvalidInput(f"{path} contains the server's own data or is inside it; choose another directory")
-    return real
+            raise InvalidInput(f"{directory} contains the server's own data or is inside it; choose another directory")
 
 
 def walk(root: Path) -> Walk:

@@ -94,6 +94,20 @@ async def test_what_is_damaged_leaves_nothing_behind(tmp_path: Path) -> None:
         assert len((await place.admin.get("/constellations")).json()["items"]) == 1
 
 
+async def test_a_folder_of_an_archive_does_not_show_the_servers_own_files(tmp_path: Path) -> None:
+    own = tmp_path / "two" / "data" / "secrets"
+    own.mkdir(parents=True)
+    async with serving(config_for(tmp_path / "one"), {"scripted": ScriptedProvider([])}) as one:
+        await one.constellation()
+        folder = {"name": "notes", "path_type": "local", "path": str(own)}
+        assert (await one.admin.post("/constellations/home/folders", json=folder)).status_code == 201
+        made = await exported(one)
+    async with serving(config_for(tmp_path / "two"), {"scripted": ScriptedProvider([])}) as two:
+        answer = await two.admin.post("/constellations/import", json={"file": made["path"]})
+        assert answer.status_code == 422 and "server's own data" in answer.text
+        assert (await two.admin.get("/constellations")).json()["items"] == []
+
+
 async def test_documents_that_do_not_open_are_refused(tmp_path: Path) -> None:
     async with serving(config_for(tmp_path), {"scripted": ScriptedProvider([])}) as place:
         await place.constellation()
