@@ -32,11 +32,11 @@ from pattern_core.sources.kinds import is_channel
 from pattern_core.sources.source import IS_UNCLEAR, Outgoing, SourceEvent, split
 from pattern_core.sources.sources import CURSOR, Sources
 from pattern_core.tools.builtin.send_message import sent_file
-from pattern_core.turns.admission import NO_OPTIONS, IncomingMessage, TurnOptions
+from pattern_core.turns.admission import IncomingMessage
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_core.untrusted import escaped, marked, masked, plain
 from pattern_core.views import view_turn
-from pattern_db.columns import Json, iso, to_json
+from pattern_db.columns import iso, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, PersonStatus, Role
 from pattern_db.errors import RowNotFound
@@ -54,7 +54,6 @@ DOWNLOADS_MAX = 2  # attempts after which a message comes without its files
 UNCLEAR_MAX = 2  # an answer with an unknown outcome is sent again once, then a person decides
 ARGUMENTS_CHARS_MAX = 600  # of a call that a person is asked about
 CURSOR_STEP = 500  # events after which the cursor is stored where none of them was wanted
-OF_OTHERS = ("recalled", "catch_up", "activity")  # parts of a prompt that may show other conversations
 SIGNAL_S = 4.0  # between two signals that the agent is busy
 _WANTED = TERMINAL | {"approval.requested", "turn.started", "turn.resumed", "turn.waiting"}
 _BEGINS = ("turn.started", "turn.resumed")
@@ -251,7 +250,6 @@ class Channels:
             policy="enqueue",  # a message that joins another turn would be answered where that one came from
             session_id=chat.session_id,
             new_session=session,
-            options=NO_OPTIONS if is_partner else TurnOptions(config=_alone(agent)),
         )
         turn_id, accept, wake = self._intake.accepting(agent, incoming)
 
@@ -429,12 +427,6 @@ def _said(source: SourceRow, events: Sequence[SourceEvent], files: Sequence[str]
         return f"From {escaped(name)} ({source.source_type}):\n\n{escaped(words)}"
     origin = f"{name} in the room {' '.join((events[0].chat_name or room).split())}"
     return f"This was said to you in a room ({source.source_type}); answer there:\n\n{marked(words, origin)}"
-
-
-def _alone(agent: Agent) -> dict[str, Json]:
-    """Return the config of a turn that is shown nothing of what others said: who reads the answer may not know them."""
-    context = agent.config.get("context") or {}
-    return {"context": {**context, "show": {**(context.get("show") or {}), **dict.fromkeys(OF_OTHERS, False)}}}
 
 
 def _question(event: Event, *, may_answer: bool) -> Outgoing:

@@ -130,6 +130,11 @@ class Record:
     _flushed: trio.Event | None = None  # for those who wait until it has ended
 
     @property
+    def sees_only(self) -> str | None:
+        """The session that it is in, if it must see no other; what it leads to stays there, too."""
+        return None if self.trust.sees_all else self.history.session_id
+
+    @property
     def is_flushed(self) -> bool:
         """Whether everything that was recorded is on disk."""
         return not self._recorded and not self._is_flushing
