@@ -50,6 +50,7 @@ class SlackServer(WireServer):
         self.drops = self.too_many = self.repeats = self.deaf = 0
         self.forgetful = False
         self.errors: dict[str, str] = {}  # by method: with what it is refused
+        self.files: dict[str, bytes] = {}  # by path: what may be downloaded
         self.history: dict[str, list[dict[str, Any]]] = {}
         self._patience_s = patience_s
         self._ids: set[str] = set()
@@ -148,6 +149,9 @@ class SlackServer(WireServer):
         if authorization != f"Bearer {token}":
             is_other = authorization in (f"Bearer {TOKEN}", f"Bearer {APP_TOKEN}")
             return _refused("not_allowed_token_type" if is_other else "invalid_auth")
+        if method.startswith("files-pri/"):
+            is_there = request.path in self.files
+            return Play(chunks=(self.files.get(request.path, b""),), status=200 if is_there else 404)
         if method in self.errors:
             return _refused(self.errors[method])
         match method:

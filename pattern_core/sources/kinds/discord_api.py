@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import trio
 
-from pattern_core.sources.service import ServiceApi
-from pattern_core.sources.source import UNREADABLE, SourceAccount, SourceFile
+from pattern_core.sources.service import ServiceApi, checked, pressed
+from pattern_core.sources.source import SourceAccount, SourceFile
 
 RATE_WAIT_S_MAX = 10.0  # for the limit of a channel to allow the next request
 NO_TOKEN = "copy the token again from discord.com/developers, Bot, Reset Token"
@@ -41,7 +42,7 @@ async def call(
     Raises:
         PatternError: as `ServiceApi.call`.
     """
-    token = checked_word(await account.secret("token"))
+    token = await _API.secret(account)
     headers = {"Authorization": f"Bot {token}", "User-Agent": _AGENT}
     url = f"{account.config['base_url'].rstrip('/')}{path}"
     answer, sent = await _API.call(account, url, given, secrets=(token,), headers=headers, method=method)
@@ -52,33 +53,7 @@ async def call(
     return answer
 
 
-def checked_id(value: object) -> str:
-    """Return an id, which becomes part of addresses.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not (isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value)):
-        raise ValueError(f"not an id: {str(value)[:50]}")
-    return value
-
-
-def checked_word(value: object) -> str:
-    """Return a text of letters and signs that may be part of an address or a header.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not (isinstance(value, str) and re.fullmatch(r"[\x21-\x7e]{1,300}", value)):
-        raise ValueError("a token or an id has characters that it cannot have")  # and is not shown: it may be secret
-    return value
-
-
-def has_id(value: Any) -> bool:
-    """Return whether this is an object with an id."""
-    with suppress(*UNREADABLE):
-        return bool(checked_id(value["id"]))
-    return False
+checked_id = partial(checked, form=re.compile(r"[0-9]{1,20}"))  # of any object; it becomes part of addresses
 
 
 def interaction_fields(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -89,8 +64,8 @@ def interaction_fields(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
         "author": checked_id(author["id"]),
         "author_name": _name(data, author),
     }
-    if data["type"] == PRESSED and (found := re.fullmatch(r"([yn]):([\x21-\x7e]+)", given["custom_id"])):
-        return {**about, "text": "", "decides": (found[2], found[1] == "y")}
+    if data["type"] == PRESSED and re.fullmatch(r"[yn]:[!-~]+", given["custom_id"]):
+        return {**about, "text": "", "decides": pressed(given["custom_id"])}
     if data["type"] == ASKED and given["name"] == COMMAND["name"]:
         return {**about, "text": str(given["options"][0]["value"])}
     return None
@@ -126,4 +101,4 @@ def _name(data: Mapping[str, Any], user: Mapping[str, Any]) -> str:
 
 def edited_at(data: Mapping[str, Any]) -> str:
     """Return when a message was edited; empty if it was not, such as when only a preview was added to it."""
-    return "" if data.get("edited_timestamp") is None else checked_word(data["edited_timestamp"])
+    return "" if data.get("edited_timestamp") is None else checked(data["edited_timestamp"])

@@ -231,7 +231,7 @@ async def test_a_wrong_token_or_too_many_sessions_are_errors_in_words() -> None:
             await Account(server, "wrong").once()
         assert "another-token" not in str(error.value)
         account = Account(server, "pasted").account
-        with pytest.raises(InvalidInput, match="characters that it cannot have") as pasted:
+        with pytest.raises(InvalidInput, match="characters that no token has") as pasted:
             await account.ask(KIND)
         assert "another-token" not in str(pasted.value)
         server.starts_left = 0
@@ -332,8 +332,8 @@ async def test_only_some_channels_are_remembered() -> None:
             account.server.says("Hi", author=author)
         await until(lambda: len(account.events) == CHANNELS_MAX + 5)
         assert account.row.sync_cursor is not None
-        assert len(account.row.sync_cursor["channels"]) == CHANNELS_MAX
-        assert "1200" not in account.row.sync_cursor["channels"]
+        assert len(account.row.sync_cursor["places"]) == CHANNELS_MAX
+        assert "1200" not in account.row.sync_cursor["places"]
 
 
 async def test_a_poll_proves_the_token_and_reads_what_was_missed() -> None:

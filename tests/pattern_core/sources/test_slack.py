@@ -293,16 +293,26 @@ async def test_only_what_is_for_the_app_is_heard_and_names_are_there_instead_of_
         asked = server.says(f"{ASKS} and <@U2>, <#C7|news>, <https://a.org|see> &lt;b&gt;?", chat=ROOM)
         server.says(f"{ASKS} joined", chat=ROOM, subtype="channel_join")
         server.says(f"{ASKS} I am a program", chat=ROOM, author=3, bot_id="B3")
-        server.says("", files=[{"name": "a.pdf"}], subtype="file_share")
+        server.files["/files-pri/a.pdf"] = b"%PDF"
+        names = ("a.pdf", f"{server.url}/files-pri/a.pdf"), ("b.pdf", "https://elsewhere.example.org/b.pdf"), ("c", "")
+        shared = [{"name": name, "url_private": url} for name, url in names]
+        server.says("", files=shared, subtype="file_share")
         server.says("in a thread", thread="1795999999.000001")
-        await account.heard(
-            "and @Anna, #news, see (https://a.org) <b>?", "I am a program", "[file a.pdf]", "in a thread"
-        )
+        await account.heard("and @Anna, #news, see (https://a.org) <b>?", "I am a program", "", "in a thread")
         first, program, direct, thread = account.events
         assert (first.author_name, first.chat_name, first.room, first.is_bot) == ("Anna", "#general", ROOM, False)
         assert (first.chat, first.native) == (f"{ROOM}:{asked}", f"{ROOM}/{asked}")
         assert program.is_bot
         assert (direct.chat, direct.room, direct.author) == ("D1", "", ANNA)
+        there, *others = direct.files
+        assert there.name == "a.pdf" and await account.account.download(KIND, there.ref) == b"%PDF"
+        for other in others:  # the token is sent nowhere else
+            with pytest.raises(InvalidInput, match="not at Slack"):
+                await account.account.download(KIND, other.ref)
+        server.files.clear()
+        with pytest.raises(PatternError) as error:
+            await account.account.download(KIND, there.ref)
+        assert TOKEN not in error.value.message
         assert thread.chat == "D1:1795999999.000001"
 
 
