@@ -187,9 +187,10 @@ class Turn:
     async def _looking(self, now_ms: int) -> Look | None:
         """Return the check for what its prompts show beyond the conversation; None once that was found."""
         prompts, settings, history = self._services.prompts, self.settings.context, self.record.history
-        about: dict[str, str] = {"agent_id": self.agent.id, "turn_id": self.record.id}
-        self._found = Findings(parts=await prompts.recent(*about.values(), (), settings))
-        look = partial(prompts.look, **about, history=history, now_ms=now_ms, settings=settings)
+        agent_id, turn_id = self.agent.id, self.record.id
+        self._found = Findings(parts=await prompts.recent(agent_id, turn_id, (), settings))
+        look = partial(prompts.look, agent_id=agent_id, turn_id=turn_id, now_ms=now_ms)
+        look = partial(look, history=history, settings=settings)
         is_partial = history.opening_tokens > 0 or history.session_id is not None
         if not (is_partial and settings.show.get(Kind.RECALLED, True)):
             return look
