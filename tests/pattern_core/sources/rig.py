@@ -109,7 +109,7 @@ class Account:
 
     async def once(self) -> float:
         """Listen until the connection ends."""
-        return await self.account.listen(self.kind, self.receive)
+        return await self.account.call(self.kind.listen, self.receive)
 
     async def listens(self) -> None:
         """Listen as the server does, until cancelled."""
@@ -151,7 +151,7 @@ async def _follows(world: Running) -> None:
             await sources.receive(source_id, arrived)
 
         try:
-            await account.listen(kind, receive)
+            await account.call(kind.listen, receive)
         except PatternError:
             await trio.sleep(0.02)
 

@@ -164,7 +164,7 @@ async def test_a_wrong_token_or_too_many_sessions_are_errors_in_words() -> None:
         assert "another-token" not in str(error.value)
         account = account_of(server, "pasted").account
         with pytest.raises(InvalidInput, match="characters that no token has") as pasted:
-            await account.ask(KIND)
+            await account.call(KIND.poll)
         assert "another-token" not in str(pasted.value)
         server.starts_left = 0
         with pytest.raises(Overloaded) as overloaded:
@@ -203,7 +203,7 @@ async def test_only_what_is_for_the_bot_is_heard_and_names_are_there_instead_of_
         assert program.is_bot
         assert (last.chat, last.room, last.author, last.author_name) == ("1001", "", "1", "Anna")
         [file] = last.files
-        assert file.name == "a.pdf" and await account.account.download(KIND, file.ref) == b"%PDF"
+        assert file.name == "a.pdf" and await account.account.call(KIND.download, file.ref) == b"%PDF"
 
 
 async def test_a_file_is_sent_once_and_a_message_that_says_what_the_agent_does_is_changed_and_deleted() -> None:
@@ -212,7 +212,7 @@ async def test_a_file_is_sent_once_and_a_message_that_says_what_the_agent_does_i
         await account.heard("Hi")
         said = Outgoing(text="", file="papers/a.txt")
         for _ in range(2):
-            await account.account.send(KIND, "1001", said, "say_1", b"abc")
+            await account.account.call(KIND.send_file, "1001", said, b"abc", "say_1")
         assert [(one["content"], one["file"]) for one in server.sent] == [("<a.txt>", b"abc")]
         shown = await KIND.show(account.account, "1001", "one", "")
         assert await KIND.show(account.account, "1001", "two", shown) == shown

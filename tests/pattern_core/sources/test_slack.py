@@ -145,11 +145,11 @@ async def test_a_place_that_is_gone_is_forgotten_and_other_refusals_are_errors()
             server.says("two", author=2)
             await account.heard("one", "two")
         del server.history["D1"]
-        arrived = await account.account.ask(KIND)
+        arrived = await account.account.call(KIND.poll)
         assert list(arrived.cursor["places"]) == ["D2"] and not arrived.events
         server.errors["conversations.history"] = "missing_scope"
         with pytest.raises(PermissionDenied, match="add the scope"):
-            await account.account.ask(KIND)
+            await account.account.call(KIND.poll)
 
 
 async def test_a_half_open_connection_is_replaced() -> None:
@@ -178,7 +178,7 @@ async def test_reasons_that_a_person_must_do_something_about_say_what(reason: st
 
         nursery.start_soon(ends)
         with pytest.raises(PatternError, match=words):
-            await account.account.listen(KIND, account.receive)
+            await account.account.call(KIND.listen, account.receive)
 
 
 async def test_wrong_tokens_are_errors_in_words_without_the_token() -> None:
@@ -191,7 +191,7 @@ async def test_wrong_tokens_are_errors_in_words_without_the_token() -> None:
         ]
         for config in configs:
             with pytest.raises(PatternError, match="copy") as error:
-                await account_of(server, **config).account.ask(KIND)
+                await account_of(server, **config).account.call(KIND.poll)
             assert not any(secret in str(error.value) for secret in ("another-token", "two words", TOKEN, APP_TOKEN))
         assert server.begun == []
 
@@ -205,7 +205,7 @@ async def test_a_connection_that_is_not_encrypted_is_refused_where_the_api_is() 
         account = account_of(server, base_url=server.url.replace("http:", "https:"))
         encrypted = Encrypted(row=account.row, settings=account.settings, clock=SystemClock())
         with pytest.raises(InvalidInput, match="not encrypted"):
-            await encrypted.listen(KIND, account.receive)
+            await encrypted.call(KIND.listen, account.receive)
 
 
 # What comes in
@@ -230,13 +230,13 @@ async def test_only_what_is_for_the_app_is_heard_and_names_are_there_instead_of_
         assert program.is_bot
         assert (direct.chat, direct.room, direct.author) == ("D1", "", ANNA)
         there, *others = direct.files
-        assert there.name == "a.pdf" and await account.account.download(KIND, there.ref) == b"%PDF"
+        assert there.name == "a.pdf" and await account.account.call(KIND.download, there.ref) == b"%PDF"
         for other in others:  # the token is sent nowhere else
             with pytest.raises(InvalidInput, match="not at Slack"):
-                await account.account.download(KIND, other.ref)
+                await account.account.call(KIND.download, other.ref)
         server.files.clear()
         with pytest.raises(PatternError) as error:
-            await account.account.download(KIND, there.ref)
+            await account.account.call(KIND.download, there.ref)
         assert TOKEN not in error.value.message
         assert thread.chat == "D1:1795999999.000001"
 
