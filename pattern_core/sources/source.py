@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -97,11 +97,10 @@ class SourceEvent:
             cut += f"\n[{len(self.files) - FILES_MAX} more files were left out]"
         kept = self.files[:FILES_MAX]
         files = [SourceFile(name=storable(one.name[:NAME_CHARS_MAX]), ref=storable(one.ref)) for one in kept]
-        names = {name: getattr(self, name)[:NAME_CHARS_MAX] for name in ("title", "author_name", "chat_name")}
-        names |= {"text": cut, "link": self.link[:LINK_CHARS_MAX]}
-        fields: dict[str, Any] = {**{name: getattr(self, name) for name in self.__slots__}, **names, "files": files}
-        texts: dict[str, Any] = {name: storable(one) for name, one in fields.items() if isinstance(one, str)}
-        return SourceEvent(**{**fields, **texts})
+        most = {**dict.fromkeys(("title", "author_name", "chat_name"), NAME_CHARS_MAX), "link": LINK_CHARS_MAX}
+        fields = {name: one[: most.get(name)] for name, one in asdict(self).items() if isinstance(one, str)}
+        texts: dict[str, Any] = {name: storable(one) for name, one in {**fields, "text": cut}.items()}
+        return replace(self, **texts, files=files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
