@@ -79,6 +79,7 @@ class Delivery:
             parent_turn=sender.key,
             depth=sender.depth + 1,
             policy="enqueue",
+            session_id=sender.sees_only,  # what strangers lead to sees nothing but their conversation
         )
         turn_id, accept, wake = self.accepting(found, incoming)
 

@@ -116,6 +116,11 @@ class TrustLevel(StrEnum):
     CONVERSANT = "conversant"
     SOURCE = "source"
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether who wants something may be shown what others said; anyone else only their own conversation."""
+        return self in (TrustLevel.PARTNER, TrustLevel.AGENT)
+
 
 class EffectClass(StrEnum):
     """How a tool call is treated if a crash hid its outcome, safest first."""

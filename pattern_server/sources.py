@@ -181,7 +181,7 @@ class SourceAccounts:
             async with self._starting, self.use(asked.row.constellation_id) as constellation:
                 asked.account = await constellation.sources.account(asked.row.id)
         kind, account = asked.account
-        return await account.listen(kind, partial(self._received, asked))
+        return await account.call(kind.listen, partial(self._received, asked))
 
     async def _received(self, asked: _Asked, arrived: Arrivals) -> None:
         """Store what is new, if anything is."""

@@ -253,12 +253,12 @@ class Outside:
     def tools(self) -> list[Tool]:
         """`mail(to)` and `put(text)`, each bound to this world."""
 
-        @tool(effect=EffectClass.UNSAFE, name="mail")
+        @tool(effect=EffectClass.UNSAFE, name="mail", for_strangers=True)
         async def mail(_context: ToolContext, to: Annotated[str, "The address."]) -> str:
             """Send a mail."""
             return await self._do("mail", to)
 
-        @tool(effect=EffectClass.IDEMPOTENT, name="put")
+        @tool(effect=EffectClass.IDEMPOTENT, name="put", for_strangers=True)
         async def put(context: ToolContext, text: Annotated[str, "The content."]) -> str:
             """Put something under the call's own key."""
             return await self._do("put", context.idempotency_key)

@@ -235,7 +235,7 @@ from pattern_db.tables.sources import SourceRow
 kind = kind_of("dummy")
 row = SourceRow("src_1", "it", "dummy", kind.checked({}, SourceSettings()), "", "")
 account = SourceAccount(row=row, settings=SourceSettings(), clock=StoppedClock())
-assert trio.run(account.ask, kind).events[0].text == "hello"
+assert trio.run(account.call, kind.poll).events[0].text == "hello"
 """
 SOURCE = Addition(
     files={"pattern_core/sources/kinds/dummy.py": DUMMY_SOURCE},

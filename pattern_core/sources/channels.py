@@ -27,16 +27,16 @@ from pattern_core.ids import new_secret
 from pattern_core.messages import Text
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sessions import Sessions
-from pattern_core.sources.intake import TOGETHER_MAX, Intake, event_of, keep_files, together
+from pattern_core.sources.intake import Intake, event_of, keep_files
 from pattern_core.sources.kinds import is_channel
 from pattern_core.sources.source import IS_UNCLEAR, Outgoing, SourceEvent, split
 from pattern_core.sources.sources import CURSOR, Sources
 from pattern_core.tools.builtin.send_message import sent_file
-from pattern_core.turns.admission import NO_OPTIONS, IncomingMessage, TurnOptions
+from pattern_core.turns.admission import IncomingMessage
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_core.untrusted import escaped, marked, masked, plain
 from pattern_core.views import view_turn
-from pattern_db.columns import Json, iso, to_json
+from pattern_db.columns import iso, to_json
 from pattern_db.connection import Connection
 from pattern_db.enums import EffectStatus, PersonStatus, Role
 from pattern_db.errors import RowNotFound
@@ -54,7 +54,6 @@ DOWNLOADS_MAX = 2  # attempts after which a message comes without its files
 UNCLEAR_MAX = 2  # an answer with an unknown outcome is sent again once, then a person decides
 ARGUMENTS_CHARS_MAX = 600  # of a call that a person is asked about
 CURSOR_STEP = 500  # events after which the cursor is stored where none of them was wanted
-OF_OTHERS = ("recalled", "catch_up", "activity")  # parts of a prompt that may show other conversations
 SIGNAL_S = 4.0  # between two signals that the agent is busy
 _WANTED = TERMINAL | {"approval.requested", "turn.started", "turn.resumed", "turn.waiting"}
 _BEGINS = ("turn.started", "turn.resumed")
@@ -215,8 +214,7 @@ class Channels:
     ) -> None:
         """Have the agent sent what was said, in the session of its chat, with the address of the answer."""
         database, now_ms = self._storage.database, self._storage.clock.now_ms()
-        rows = [row, *await database.read(outbox.next_of, row, TOGETHER_MAX - 1)]
-        events = together([event_of(one)[0] for one in rows])
+        events = await self._intake.together(row, work)
         event = events[-1]
         native = event.chat or ""
         chat = await database.read(sources.chat, source.id, native)
@@ -251,7 +249,6 @@ class Channels:
             policy="enqueue",  # a message that joins another turn would be answered where that one came from
             session_id=chat.session_id,
             new_session=session,
-            options=NO_OPTIONS if is_partner else TurnOptions(config=_alone(agent)),
         )
         turn_id, accept, wake = self._intake.accepting(agent, incoming)
 
@@ -262,8 +259,6 @@ class Channels:
             sources.address(connection, turn_id, chat.id, event.author, event.native)
             return stored
 
-        for one in rows[1 : len(events)]:
-            work.store(outbox.delivered, one, iso(now_ms))
         work.store_and_tell(store)
         work.when_settled(lambda committed: wake() if committed else None)
 
@@ -271,7 +266,7 @@ class Channels:
         """Return a file that came with a message, which does not wait for it for long."""
         kind, account = await self._sources.account(source.id)
         try:
-            return await account.download(kind, ref)
+            return await account.call(kind.download, ref)
         except Unavailable as error:
             if row.attempts < DOWNLOADS_MAX:
                 raise
@@ -353,15 +348,15 @@ class Channels:
         with suppress(PatternError, RowNotFound):
             while not ended.is_set():
                 kind, account = await self._sources.account(chat.source_id)
-                await account.signal(kind, chat.native)
+                await account.call(kind.signal, chat.native)
                 with trio.move_on_after(SIGNAL_S):
                     await ended.wait()
                 text, shown = await database.read(_busy_with, turn_id), await database.read(meta.get, key)
                 if ended.is_set() and shown:
-                    await account.show(kind, chat.native, "", shown)
+                    await account.call(kind.show, chat.native, "", shown)
                     await database.write(meta.delete, key)
                 elif text not in ("", said) and not ended.is_set():
-                    said, now = text, await account.show(kind, chat.native, text, shown or "")
+                    said, now = text, await account.call(kind.show, chat.native, text, shown or "")
                     if now and now != shown:
                         await database.write(meta.put, key, now)
 
@@ -403,7 +398,10 @@ class Channels:
                 raise Unavailable("perhaps it was sent, perhaps not; send it again or discard it", **{IS_FINAL: True})
             await database.write(outbox.set_unclear, row.id, row.unclear + 1)
         try:
-            await account.send(kind, native, said, row.id, data)
+            if said.file:
+                await account.call(kind.send_file, native, said, data, row.id)
+            else:
+                await account.call(kind.send, native, said, row.id)
         except PatternError as error:
             if not error.details.get(IS_UNCLEAR) and not kind.is_idempotent:
                 await database.write(outbox.set_unclear, row.id, row.unclear)
@@ -429,12 +427,6 @@ def _said(source: SourceRow, events: Sequence[SourceEvent], files: Sequence[str]
         return f"From {escaped(name)} ({source.source_type}):\n\n{escaped(words)}"
     origin = f"{name} in the room {' '.join((events[0].chat_name or room).split())}"
     return f"This was said to you in a room ({source.source_type}); answer there:\n\n{marked(words, origin)}"
-
-
-def _alone(agent: Agent) -> dict[str, Json]:
-    """Return the config of a turn that is shown nothing of what others said: who reads the answer may not know them."""
-    context = agent.config.get("context") or {}
-    return {"context": {**context, "show": {**(context.get("show") or {}), **dict.fromkeys(OF_OTHERS, False)}}}
 
 
 def _question(event: Event, *, may_answer: bool) -> Outgoing:

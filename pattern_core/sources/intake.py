@@ -65,8 +65,6 @@ class Intake:
             PatternError: the agent cannot have it now.
         """
         database = self.storage.database
-        rows = [row, *await database.read(outbox.next_of, row, TOGETHER_MAX - 1)]
-        events = together([event_of(one)[0] for one in rows])
         try:
             source = await database.read(sources.find, row.target.split(":")[1])
             agent = await self.roster.get(event_of(row)[1])
@@ -78,9 +76,25 @@ class Intake:
         if agent.status is AgentStatus.ARCHIVED:
             self.refuse(work, source.id, f"the agent {agent.name} is archived")
             return
-        for one in rows[1 : len(events)]:
-            work.store(outbox.delivered, one, self.storage.now())
-        self._add(work, source, agent, receiver, events)
+        self._add(work, source, agent, receiver, await self.together(row, work))
+
+    async def together(self, row: OutboxRow, work: UnitOfWork) -> list[SourceEvent]:
+        """Return the event of a row with those behind it that are one message, and add to a unit of work that these are
+        delivered: not too long, and of one person.
+        """
+        rows = [row, *await self.storage.database.read(outbox.next_of, row, TOGETHER_MAX - 1)]
+        events = [event_of(one)[0] for one in rows]
+        first, chars, files = events[0], len(events[0].text), len(events[0].files)
+        chosen = [first]
+        for behind, one in zip(rows[1:], events[1:], strict=True):
+            chars, files = chars + len(one.text), files + len(one.files)
+            is_same = (one.author, one.chat) == (first.author, first.chat) or first.chat is None
+            is_long = chars > TOGETHER_CHARS_MAX or files > FILES_MAX
+            if is_long or not is_same or one.decides or first.decides or not one.is_addressed:
+                break
+            chosen.append(one)
+            work.store(outbox.delivered, behind, self.storage.now())
+        return chosen
 
     def refuse(self, work: UnitOfWork, source_id: str, reason: str) -> None:
         """Add to a unit of work that an event leads to nothing, and why."""
@@ -138,19 +152,6 @@ def event_of(row: OutboxRow) -> tuple[SourceEvent, str]:
     files = [SourceFile(**one) for one in payload["event"].get("files", ())]
     event = {**payload["event"], "decides": None if decides is None else (decides[0], decides[1]), "files": files}
     return SourceEvent(**event), payload["agent_id"]
-
-
-def together(events: Sequence[SourceEvent]) -> list[SourceEvent]:
-    """Return the first of these events with those behind it that are one message: not too long, and of one person."""
-    chosen, chars, files = [events[0]], len(events[0].text), len(events[0].files)
-    for one in events[1:]:
-        chars, files = chars + len(one.text), files + len(one.files)
-        is_same = (one.author, one.chat) == (events[0].author, events[0].chat) or events[0].chat is None
-        is_long = chars > TOGETHER_CHARS_MAX or files > FILES_MAX
-        if is_long or not is_same or one.decides or events[0].decides or not one.is_addressed:
-            break
-        chosen.append(one)
-    return chosen
 
 
 async def keep_files(

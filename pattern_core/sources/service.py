@@ -8,33 +8,61 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, PermissionDenied, Unavailable
 from pattern_core.outbox import IS_FINAL
-from pattern_core.sources.source import IS_UNCLEAR, SourceAccount
+from pattern_core.sources.source import IS_UNCLEAR, SourceAccount, SourceKind, take_fields
 from pattern_core.web.download import Download
+from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json
 
 REFUSED_S = 900.0  # before a request that will be refused, until a person does something
 AGAIN_S = 10.0  # where a service wants fewer requests and does not say when
 AGAIN_S_MAX = 24 * 3600.0
 STATUS = "service_status"  # in an error's details: the status that the answer had or meant
-_WORDS = ("errcode", "error", "message", "description")  # where services say what is wrong, its name first
+BUTTONS = (("Approve", "y"), ("Deny", "n"))  # under a question: the label, and how what it sends begins
+WORD = re.compile(r"[!-~]{1,1000}")
+_WORDS = ("errcode", "error", "message", "description", "needed")  # where services say what is wrong, its name first
+
+
+class ServiceKind(SourceKind):
+    """A kind of a service with an API at the address `home`, unless the operator allows another `base_url`."""
+
+    home: ClassVar[str]
+
+    def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
+        """Return the configuration with its defaults, as `SourceKind.checked`."""
+        found = take_fields(self, config, {**dict.fromkeys(self.secret_fields), "base_url": self.home})
+        settings.check_service(found["base_url"], self.home)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceApi:
-    """A service as errors name it. `advice` is what to do if it does not accept the account's secret; `means` are
-    statuses, and names of errors, that mean another status.
+    """A service as errors name it. `advice` is what to do if it does not accept the account's secret, and `advices` by
+    the name of the error; `means` are statuses, and names of errors, that mean another status.
     """
 
     name: str
     advice: str
+    advices: Mapping[str, str] = field(default_factory=dict)
     means: Mapping[object, int] = field(default_factory=dict)
+
+    async def secret(self, account: SourceAccount, key: str = "token") -> str:
+        """Return a secret that becomes part of an address or a header.
+
+        Raises:
+            InvalidInput: it is not configured, or cannot be one; the message does not show it.
+        """
+        found = await account.secret(key)
+        if not WORD.fullmatch(found):
+            raise InvalidInput(f"the secret of `{key}` holds characters that no token has; copy it again")
+        return found
 
     async def call(
         self,
@@ -73,7 +101,9 @@ class ServiceApi:
             answer, is_read = (json.loads(page.body) if page.body else None), True
         about = answer if isinstance(answer, dict) else {}
         words = [str(about[key]) for key in _WORDS if about.get(key)]
-        status = self.means.get(words[0] if words else "", self.means.get(page.status, page.status))
+        name = words[0] if words else ""
+        is_refused = page.status == 200 and about.get("ok") is False  # Slack
+        status = self.means.get(name, 400 if is_refused else self.means.get(page.status, page.status))
         said = ": ".join(words)[:200] or f"HTTP status {page.status}"
         kind: type[PatternError] = Unavailable
         why, details = "cannot answer now", dict[str, object]()
@@ -86,7 +116,7 @@ class ServiceApi:
                 kind, why, details = Overloaded, "wants fewer requests", {"retry_after_s": _wait_s(page, about, now_ms)}
             case 401:
                 kind, why, details = PermissionDenied, "does not accept the secret", {"retry_after_s": REFUSED_S}
-                said = f"{said}; {self.advice}"
+                said = f"{said}; {self.advices.get(name, self.advice)}"
             case 403:
                 kind, why = PermissionDenied, "does not allow this"
             case 404 | 410:
@@ -96,6 +126,23 @@ class ServiceApi:
         if kind is not Unavailable and not details:
             details[IS_FINAL] = True
         raise kind(f"{self.name} {why}: {said}", **{STATUS: status}, **details)
+
+
+def checked(value: object, form: re.Pattern[str] = WORD) -> str:
+    """Return what a service sent if it has this form, as what becomes part of addresses must.
+
+    Raises:
+        ValueError: it has not; it is not shown, since it may be secret.
+    """
+    if not (isinstance(value, str) and form.fullmatch(value)):
+        raise ValueError("an id or a token is not as the protocol says")
+    return value
+
+
+def pressed(data: str) -> tuple[str, bool]:
+    """Return the id of the question and the answer that a button of `BUTTONS` sends, as `sign:id`."""
+    sign, _, approval_id = data.partition(":")
+    return approval_id, sign == BUTTONS[0][1]
 
 
 @contextmanager

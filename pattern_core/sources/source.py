@@ -7,11 +7,10 @@ A kind only speaks to its service. It stores nothing: what arrives is stored wit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import trio
 
@@ -33,6 +32,10 @@ FILE_BYTES_MAX = BYTES_MAX  # of a file that came
 TRIED_S = 5.0  # how long a question that ends listens
 IS_UNCLEAR = "is_unclear"  # in an error's details: perhaps it was done
 UNREADABLE = (LookupError, TypeError, AttributeError, ValueError)  # one object that no one can read stops no other
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +100,10 @@ class SourceEvent:
             cut += f"\n[{len(self.files) - FILES_MAX} more files were left out]"
         kept = self.files[:FILES_MAX]
         files = [SourceFile(name=storable(one.name[:NAME_CHARS_MAX]), ref=storable(one.ref)) for one in kept]
-        names = {name: getattr(self, name)[:NAME_CHARS_MAX] for name in ("title", "author_name", "chat_name")}
-        names |= {"text": cut, "link": self.link[:LINK_CHARS_MAX]}
-        fields: dict[str, Any] = {**{name: getattr(self, name) for name in self.__slots__}, **names, "files": files}
-        texts: dict[str, Any] = {name: storable(one) for name, one in fields.items() if isinstance(one, str)}
-        return SourceEvent(**{**fields, **texts})
+        most = {**dict.fromkeys(("title", "author_name", "chat_name"), NAME_CHARS_MAX), "link": LINK_CHARS_MAX}
+        fields = {name: one[: most.get(name)] for name, one in asdict(self).items() if isinstance(one, str)}
+        texts: dict[str, Any] = {name: storable(one) for name, one in {**fields, "text": cut}.items()}
+        return replace(self, **texts, files=files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,72 +183,20 @@ class SourceAccount:
         moved = page.url if page.is_moved else self.cursor.get("url")
         return page, {"etag": page.headers.get("etag"), "modified": page.headers.get("last-modified"), "url": moved}
 
-    async def ask(self, kind: SourceKind) -> Arrivals:
-        """Return what is new, as `SourceKind.poll`; a service that sends something else than agreed is an error, too.
+    async def call(
+        self, method: Callable[Concatenate[SourceAccount, P], Awaitable[T]], *given: P.args, **more: P.kwargs
+    ) -> T:
+        """Return what a method of the account's kind returns; a service that sends something else than agreed is an
+        error, too, and perhaps did what it was asked.
 
         Raises:
-            PatternError: the service could not be asked, or its answer cannot be read.
+            PatternError: as the method, or what came cannot be read.
         """
-        with _readable():
-            return await kind.poll(self)
-
-    async def check(self, kind: SourceKind) -> str:
-        """Ask whether the account works, as `SourceKind.check`.
-
-        Raises:
-            PatternError: it does not.
-        """
-        with _readable():
-            return await kind.check(self)
-
-    async def listen(self, kind: SourceKind, receive: Receive) -> float:
-        """Have `receive` store what is new, as `SourceKind.listen`; what cannot be read is an error, as in `ask`.
-
-        Raises:
-            PatternError: as `SourceKind.listen`, or what came cannot be read.
-        """
-        with _readable():
-            return await kind.listen(self, receive)
-
-    async def signal(self, kind: SourceKind, chat: str) -> None:
-        """Show in a chat that the agent is busy, as `SourceKind.signal`.
-
-        Raises:
-            PatternError: as `SourceKind.signal`, or the chat has an id that this service cannot have.
-        """
-        with _readable():
-            await kind.signal(self, chat)
-
-    async def show(self, kind: SourceKind, chat: str, text: str, shown: str) -> str:
-        """Show in a chat what the agent does, as `SourceKind.show`.
-
-        Raises:
-            PatternError: as `SourceKind.show`, or the answer cannot be read.
-        """
-        with _readable():
-            return await kind.show(self, chat, text, shown)
-
-    async def send(self, kind: SourceKind, chat: str, said: Outgoing, send_id: str, data: bytes = b"") -> None:
-        """Say something in a chat, or send the file with these bytes, as `SourceKind.send`; if the answer cannot be
-        read, perhaps it was accepted.
-
-        Raises:
-            PatternError: as `SourceKind.send`.
-        """
-        with _readable(**{IS_UNCLEAR: True}):
-            if said.file:
-                await kind.send_file(self, chat, said, data, send_id)
-            else:
-                await kind.send(self, chat, said, send_id)
-
-    async def download(self, kind: SourceKind, ref: str) -> bytes:
-        """Return the bytes of a file that came, as `SourceKind.download`.
-
-        Raises:
-            PatternError: as `SourceKind.download`.
-        """
-        with _readable():
-            return await kind.download(self, ref)
+        try:
+            return await method(self, *given, **more)
+        except (*UNREADABLE, ArithmeticError, OSError, RecursionError) as error:
+            said = f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]
+            raise InvalidInput(said, **{IS_UNCLEAR: True}) from error
 
 
 Receive: TypeAlias = Callable[[Arrivals], Awaitable[None]]
@@ -381,16 +331,6 @@ def multipart(fields: Mapping[str, str], field: str, name: str, data: bytes) -> 
     parts.append((f'name="{field}"; filename="{quoted}"', data))
     shown = [f"--{border}\r\nContent-Disposition: form-data; {about}\r\n\r\n".encode() + one for about, one in parts]
     return f"multipart/form-data; boundary={border}", b"\r\n".join([*shown, f"--{border}--\r\n".encode()])
-
-
-@contextmanager
-def _readable(**details: object) -> Iterator[None]:
-    """Raise an error with these details for what a service sent otherwise than agreed."""
-    try:
-        yield
-    except (*UNREADABLE, ArithmeticError, OSError, RecursionError) as error:
-        said = f"what the service sent cannot be read: {type(error).__name__}: {error}"[:300]
-        raise InvalidInput(said, **details) from error
 
 
 def take_fields(kind: SourceKind, config: Mapping[str, Json], defaults: Mapping[str, Json]) -> dict[str, Json]:

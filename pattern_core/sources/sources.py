@@ -267,7 +267,7 @@ class Sources:
             raise Conflict(f"the source {account.row.name!r} is paused; resume it first")
         if kind.is_called:
             raise InvalidInput(f"the source {account.row.name!r} is called by its service, and cannot be asked")
-        return await self.receive(account.row.id, await account.ask(kind))
+        return await self.receive(account.row.id, await account.call(kind.poll))
 
     async def test(self, id_or_name: str) -> tuple[str | None, str]:
         """Ask a source without storing anything; return why that failed (None if it did not), and the address at which
@@ -280,7 +280,7 @@ class Sources:
         try:
             await self._proved(account.row)  # before a secret is sent to where an archive says
             if not kind.is_called:
-                link = await account.check(kind)
+                link = await account.call(kind.check)
         except PatternError as error:
             return error.message, ""
         return None, link

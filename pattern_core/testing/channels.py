@@ -1,20 +1,23 @@
 """Services on loopback that behave as those of sources and channels do, also badly: for tests, also of users.
 
 `TelegramServer` speaks the part of the Bot API that the channel uses (core.telegram.org/bots/api); `FeedServer` serves
-a feed with conditional requests.
+a feed with conditional requests; `GatewayServer` is for those that keep connections.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from hashlib import sha256
-from typing import Any
+from typing import Any, Self
 
 import trio
 
 from pattern_core.testing.wire import Play, WireRequest, WireServer, document
+from pattern_core.web.websocket import WebSocket, WebSocketClosed
 
 TOKEN = "12345:a-token-for-tests"
+SOCKET_BYTES_MAX = 1024 * 1024
 BOT = {"id": 12345, "is_bot": True, "first_name": "Bot", "username": "pattern_bot"}
 
 
@@ -145,6 +148,63 @@ class TelegramServer(WireServer):
 
 def _done(result: object) -> Play:
     return document({"ok": True, "result": result})
+
+
+class GatewayServer(WireServer):
+    """An API, and next to it a port for WebSockets, each of which `serve_socket` serves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._gateway = _Port(self._serve_gateway)
+        self._open: dict[WebSocket, trio.Event] = {}  # connections, and what asks each to end
+
+    async def __aenter__(self) -> Self:
+        await self._gateway.__aenter__()
+        await super().__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            await super().__aexit__(*error)
+        finally:
+            await self._gateway.__aexit__(*error)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """What a policy must allow."""
+        return self.port, self._gateway.port
+
+    @property
+    def gateway_url(self) -> str:
+        """The address for WebSockets, without a path."""
+        return f"ws://127.0.0.1:{self._gateway.port}"
+
+    async def breaks(self) -> None:
+        """Close all WebSockets without a word."""
+        for socket in list(self._open):
+            await socket.abort()
+
+    async def serve_socket(self, socket: WebSocket, target: str) -> None:
+        """Serve a WebSocket that was opened at a path."""
+        raise NotImplementedError
+
+    async def _serve_gateway(self, stream: trio.SocketStream) -> None:
+        async with WebSocket(stream, is_client=False, bytes_max=SOCKET_BYTES_MAX) as socket:
+            self._open[socket] = trio.Event()
+            try:
+                with suppress(WebSocketClosed):
+                    await self.serve_socket(socket, await socket.accept())
+            finally:
+                del self._open[socket]
+
+
+class _Port(WireServer):
+    def __init__(self, serve: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
+        super().__init__()
+        self._serve = serve
+
+    async def serve_connection(self, stream: trio.SocketStream) -> None:
+        await self._serve(stream)
 
 
 class FeedServer(WireServer):

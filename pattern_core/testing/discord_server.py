@@ -5,7 +5,7 @@ gateway that the channel uses (docs.discord.com/developers).
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,14 +13,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import trio
 
-from pattern_core.testing.wire import Play, WireRequest, WireServer, document
+from pattern_core.testing.channels import GatewayServer
+from pattern_core.testing.wire import Play, WireRequest, document
 from pattern_core.web.websocket import WebSocket, WebSocketClosed
 
 TOKEN = "a-discord-token-for-tests"
 BOT = {"id": "99", "username": "pattern", "bot": True}
 SERVER, ROOM, THREAD = "7", "500", "501"
 REST = "/api/v10"
-BYTES_MAX = 1024 * 1024
 
 
 @dataclass(eq=False)
@@ -37,16 +37,7 @@ class _Session:
         self.changed = trio.Event()
 
 
-class _Port(WireServer):
-    def __init__(self, serve: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
-        super().__init__()
-        self._serve = serve
-
-    async def serve_connection(self, stream: trio.SocketStream) -> None:
-        await self._serve(stream)
-
-
-class DiscordServer(WireServer):
+class DiscordServer(GatewayServer):
     """The API and the gateway. `says`, `presses` and `asks` are what people do; `sent` is what the bot sent, in order.
 
     Faults, each a number of times: `drops` accepts a message and closes the connection; `too_many` answers 429;
@@ -57,7 +48,6 @@ class DiscordServer(WireServer):
 
     def __init__(self, *, heartbeat_ms: int = 41_250) -> None:
         super().__init__()
-        self._gateway = _Port(self._serve_gateway)
         self.heartbeat_ms = heartbeat_ms
         self.sent: list[dict[str, Any]] = []
         self.signals = 0
@@ -83,23 +73,6 @@ class DiscordServer(WireServer):
         self._number = 10_000
         self._session: _Session | None = None
         self._sessions = 0
-        self._open: dict[WebSocket, trio.Event] = {}  # connections, and what asks each to reconnect
-
-    async def __aenter__(self) -> DiscordServer:
-        await self._gateway.__aenter__()
-        await super().__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        try:
-            await super().__aexit__(*error)
-        finally:
-            await self._gateway.__aexit__(*error)
-
-    @property
-    def ports(self) -> tuple[int, ...]:
-        """What a policy must allow."""
-        return self.port, self._gateway.port
 
     # What people do
 
@@ -136,11 +109,6 @@ class DiscordServer(WireServer):
 
     # Faults
 
-    async def breaks(self) -> None:
-        """Close all connections of the gateway without a word."""
-        for socket in list(self._open):
-            await socket.abort()
-
     def reconnects(self) -> None:
         """Want new connections: the sessions can be resumed."""
         for end in self._open.values():
@@ -175,7 +143,7 @@ class DiscordServer(WireServer):
                 return document(BOT)
             case "GET", ["gateway", "bot"]:
                 limit = {"total": 1000, "remaining": self.starts_left, "reset_after": 60_000, "max_concurrency": 1}
-                return document({"url": self._gateway_url, "shards": 1, "session_start_limit": limit})
+                return document({"url": self.gateway_url, "shards": 1, "session_start_limit": limit})
             case "GET", ["channels", chat] if chat in self.channels:
                 return document(self.channels[chat])
             case "GET", ["channels", chat, "messages"] if chat in self.channels:
@@ -232,24 +200,12 @@ class DiscordServer(WireServer):
 
     # The gateway
 
-    @property
-    def _gateway_url(self) -> str:
-        return f"ws://127.0.0.1:{self._gateway.port}"
-
-    async def _serve_gateway(self, stream: trio.SocketStream) -> None:
-        async with WebSocket(stream, is_client=False, bytes_max=BYTES_MAX) as socket:
-            self._open[socket] = trio.Event()
-            try:
-                with suppress(WebSocketClosed):
-                    await socket.accept()
-                    is_deaf = self.deaf > 0
-                    self.deaf -= is_deaf
-                    hello = {"op": 10, "d": {"heartbeat_interval": self.heartbeat_ms}}
-                    await socket.send(json.dumps(hello))
-                    begin = json.loads(await socket.receive())
-                    await self._speak(socket, begin, is_deaf=is_deaf)
-            finally:
-                del self._open[socket]
+    async def serve_socket(self, socket: WebSocket, target: str) -> None:
+        """Serve a connection that begins or resumes a session."""
+        is_deaf = self.deaf > 0
+        self.deaf -= is_deaf
+        await socket.send(json.dumps({"op": 10, "d": {"heartbeat_interval": self.heartbeat_ms}}))
+        await self._speak(socket, json.loads(await socket.receive()), is_deaf=is_deaf)
 
     async def _speak(self, socket: WebSocket, begin: Mapping[str, Any], *, is_deaf: bool) -> None:
         self.begun.append({2: "identify", 6: "resume"}[begin["op"]])
@@ -262,7 +218,7 @@ class DiscordServer(WireServer):
             self._sessions += 1
             self._session = _Session(f"session{self._sessions}")
             ready = {"user": BOT, "session_id": self._session.name, "application": {"id": BOT["id"]}}
-            self._session.add("READY", {**ready, "resume_gateway_url": self._gateway_url})
+            self._session.add("READY", {**ready, "resume_gateway_url": self.gateway_url})
         elif self._session is None or begin["d"]["session_id"] != self._session.name:
             await socket.send(json.dumps({"op": 9, "d": False}))
             return

@@ -5,33 +5,23 @@ Socket Mode that the channel uses (docs.slack.dev).
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
 import trio
 
-from pattern_core.testing.wire import Play, WireRequest, WireServer, document
+from pattern_core.testing.channels import GatewayServer
+from pattern_core.testing.wire import Play, WireRequest, document
 from pattern_core.web.websocket import WebSocket, WebSocketClosed
 
 TOKEN = "xoxb-a-slack-token-for-tests"
 APP_TOKEN = "xapp-a-slack-token-for-tests"
 BOT, ROOM = "U99", "C500"
-BYTES_MAX = 1024 * 1024
 RETRIES = 3  # of an envelope, then it is given up
 
 
-class _Port(WireServer):
-    def __init__(self, serve: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
-        super().__init__()
-        self._serve = serve
-
-    async def serve_connection(self, stream: trio.SocketStream) -> None:
-        await self._serve(stream)
-
-
-class SlackServer(WireServer):
+class SlackServer(GatewayServer):
     """The API and the connections. `says` and `presses` are what people do; `sent` is what the app sent, in order.
 
     An envelope that is not acknowledged within `patience_s`, or before its connection ended, is sent again. Faults,
@@ -42,7 +32,6 @@ class SlackServer(WireServer):
 
     def __init__(self, *, patience_s: float = 3.0) -> None:
         super().__init__()
-        self._socket_mode = _Port(self._serve_socket)
         self.sent: list[dict[str, str]] = []
         self.begun: list[str] = []  # the tickets of connections that were greeted
         self.acknowledged: list[str] = []
@@ -50,6 +39,7 @@ class SlackServer(WireServer):
         self.drops = self.too_many = self.repeats = self.deaf = 0
         self.forgetful = False
         self.errors: dict[str, str] = {}  # by method: with what it is refused
+        self.files: dict[str, bytes] = {}  # by path: what may be downloaded
         self.history: dict[str, list[dict[str, Any]]] = {}
         self._patience_s = patience_s
         self._ids: set[str] = set()
@@ -58,24 +48,7 @@ class SlackServer(WireServer):
         self._waiting: dict[str, dict[str, Any]] = {}  # envelopes that are not acknowledged
         self._sent: dict[str, tuple[WebSocket, float]] = {}  # and by which connections they were sent last, and when
         self._changed = trio.Event()
-        self._open: dict[WebSocket, trio.Event] = {}  # connections, and what ends each
         self._reason = ""
-
-    async def __aenter__(self) -> SlackServer:
-        await self._socket_mode.__aenter__()
-        await super().__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        try:
-            await super().__aexit__(*error)
-        finally:
-            await self._socket_mode.__aexit__(*error)
-
-    @property
-    def ports(self) -> tuple[int, ...]:
-        """What a policy must allow."""
-        return self.port, self._socket_mode.port
 
     @property
     def texts(self) -> list[str]:
@@ -123,11 +96,6 @@ class SlackServer(WireServer):
 
     # Faults
 
-    async def breaks(self) -> None:
-        """Close all connections without a word."""
-        for socket in list(self._open):
-            await socket.abort()
-
     def disconnects(self, reason: str = "refresh_requested") -> None:
         """Have all connections end, and say why."""
         self._reason = reason
@@ -148,6 +116,9 @@ class SlackServer(WireServer):
         if authorization != f"Bearer {token}":
             is_other = authorization in (f"Bearer {TOKEN}", f"Bearer {APP_TOKEN}")
             return _refused("not_allowed_token_type" if is_other else "invalid_auth")
+        if method.startswith("files-pri/"):
+            is_there = request.path in self.files
+            return Play(chunks=(self.files.get(request.path, b""),), status=200 if is_there else 404)
         if method in self.errors:
             return _refused(self.errors[method])
         match method:
@@ -155,7 +126,7 @@ class SlackServer(WireServer):
                 return _ok(user_id=BOT, bot_id="B99", user="pattern")
             case "apps.connections.open":
                 self._tickets.add(ticket := f"ticket-{self._next()}")
-                return _ok(url=f"ws://127.0.0.1:{self._socket_mode.port}/link/?{ticket}")
+                return _ok(url=f"{self.gateway_url}/link/?{ticket}")
             case "users.info":
                 return _ok(user={"id": given["user"], "name": "anna", "real_name": "Anna", "profile": {}})
             case "conversations.info":
@@ -202,23 +173,20 @@ class SlackServer(WireServer):
 
     # Socket Mode
 
-    async def _serve_socket(self, stream: trio.SocketStream) -> None:
-        async with WebSocket(stream, is_client=False, bytes_max=BYTES_MAX) as socket:
-            self._open[socket] = trio.Event()
-            try:
-                with suppress(WebSocketClosed):
-                    ticket = (await socket.accept()).partition("?")[2]
-                    self._tickets.remove(ticket)
-                    if self.deaf:
-                        self.deaf -= 1
-                        await self._open[socket].wait()
-                    else:
-                        self.begun.append(ticket)
-                        await self._speak(socket)
-            finally:
-                del self._open[socket]
-                self._sent = {name: last for name, last in self._sent.items() if last[0] is not socket}
-                self._change()
+    async def serve_socket(self, socket: WebSocket, target: str) -> None:
+        """Serve a connection with a ticket."""
+        ticket = target.partition("?")[2]
+        self._tickets.remove(ticket)
+        try:
+            if self.deaf:
+                self.deaf -= 1
+                await self._open[socket].wait()
+            else:
+                self.begun.append(ticket)
+                await self._speak(socket)
+        finally:
+            self._sent = {name: last for name, last in self._sent.items() if last[0] is not socket}
+            self._change()
 
     async def _speak(self, socket: WebSocket) -> None:
         await socket.send(json.dumps({"type": "hello", "num_connections": len(self._open)}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, get_args
@@ -154,6 +154,10 @@ class ToolRegistry:
         """Return whether results of this tool may hold text from elsewhere; those of an unknown tool may."""
         tool = self._tools.get(name)
         return tool is None or tool.returns_untrusted_text
+
+    def for_strangers(self, specs: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """Return those that turns may call which strangers led to."""
+        return tuple(spec for spec in specs if self._tools[spec.name].for_strangers)
 
     def specs(self, enabled: Collection[str], *, is_alone: bool = False) -> tuple[ToolSpec, ...]:
         """Return the enabled tools as the model sees them, without those that need other agents if it `is_alone`.

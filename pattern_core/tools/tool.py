@@ -127,7 +127,7 @@ class ToolContext:
         """The session without which it finds nothing; None: it finds all. Who may only chat must not be shown what
         others said.
         """
-        return self.session_id if self.trust in (TrustLevel.CONVERSANT, TrustLevel.SOURCE) else None
+        return None if self.trust.sees_all else self.session_id
 
     async def search(self, request: SearchRequest) -> SearchResult:
         """Search what the turn may find, as `Toolbox.search`."""
@@ -162,6 +162,8 @@ class ToolAttributes:
     brief: str | None = None
     needs_others: bool = False  # not offered to the only agent of a constellation
     reads_results: bool = False  # reads long results that were stored; its own are not stored again
+    # Strangers may lead to its calls: it shows and changes nothing that was said or planned in other conversations.
+    for_strangers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,7 @@ IN_DOUBT = (
     " happened. Find out or ask before you do it again; it will not be repeated by itself."
 )
 INTERRUPTED = "the call was cut off, and it is not known whether it happened; agree to have it run (again)"
+NOT_FOR_STRANGERS = "Not run: it could show or change what others said or planned, and this conversation is not theirs."
 CLIENTS = "the program that sent the message runs this tool, and sends its result"
 GONE = "there is no such tool any more; bring it back and agree to have the call run, or deny"
 
@@ -259,6 +260,8 @@ class TurnCalls:
             return planned
         is_approved = planned.answered is not None and planned.answered.status in AGREED
         agreed: set[str | None] = set()
+        if self._record.sees_only is not None and not tool.for_strangers:
+            return replace(planned, finished=_denied(row, NOT_FOR_STRANGERS))
         if self._judge.rules.rules:
             self._judge.trust = self._record.trust
             asked = RequestedCall(tool=tool.name, arguments=planned.arguments, parameters=tool.parameters)

@@ -130,6 +130,11 @@ class Record:
     _flushed: trio.Event | None = None  # for those who wait until it has ended
 
     @property
+    def sees_only(self) -> str | None:
+        """The session that it is in, if it must see no other; what it leads to stays there, too."""
+        return None if self.trust.sees_all else self.history.session_id
+
+    @property
     def is_flushed(self) -> bool:
         """Whether everything that was recorded is on disk."""
         return not self._recorded and not self._is_flushing
@@ -183,8 +188,7 @@ class Record:
             await self._flushed.wait()
 
     def _write(self, batch: Sequence[Recorded], now: str, connection: Connection) -> tuple[None, list[Event]]:
-        events: list[Event] = []
-        drafts: list[Draft] = []
+        events, drafts = list[Event](), list[Draft]()
         for one in batch:
             if one.work is not None:
                 try:
@@ -510,7 +514,7 @@ class Record:
             _store_result(rows, finished, self._message_row(added[-1]))
         if closed and any(finished.row.status == EffectStatus.AWAITING_APPROVAL for finished in closed):
             rows.store(approvals.cancel_calls, self.key, now)
-        status, error = ending.status, ending.error
+        status, error, before = ending.status, ending.error, rows.drafts
         if streamed:
             added.append(replace(self.journal.new_message("assistant", *streamed), cut_off=status))
             rows.store(messages.append, [self._message_row(added[-1])])
@@ -523,7 +527,6 @@ class Record:
             rows.store(handoffs.mark_unread, self.key)
         if ending.undelivered is not None:
             rows.store(outbox.add, ending.undelivered)
-        before = rows.drafts
 
         def store_end(connection: Connection) -> None:
             rest = turns.end(connection, self.key, status=status, ended_at=now, steps=self.step, error=error)

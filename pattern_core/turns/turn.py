@@ -38,7 +38,7 @@ from pattern_core.turns.judge import Judge
 from pattern_core.turns.record import CallRefused, Record
 from pattern_core.turns.recovery import RunCalls
 from pattern_core.turns.state import COMPLETED, Asking, DeadAttempt
-from pattern_db.enums import Role
+from pattern_db.enums import Role, TrustLevel
 from pattern_db.journal import budgets, turns
 from pattern_db.journal.budgets import BudgetScope
 from pattern_db.tables import agents, messages
@@ -165,15 +165,11 @@ class Turn:
         began_ms = self._services.journal.clock.now_ms()
         question, was_looked, self._has_looked = self.record.history.question, self._has_looked, True
         if not was_looked and question is not None and not question.note:
-            prompts, agent_id, settings = self._services.prompts, self.agent.id, self.settings.context
-            history = self.record.history
-            self._found = Findings(parts=await prompts.recent(agent_id, self.record.id, (), settings))
-            asks = partial(prompts.look, agent_id=agent_id, turn_id=self.record.id, now_ms=began_ms)
-            look = partial(asks, history=history, settings=settings)
-            is_partial = history.opening_tokens > 0 or history.session_id is not None
-            if is_partial and settings.show.get(Kind.RECALLED, True):
-                await self._find_more(await self.record.look(look))
-                look = None
+            self._found = NOTHING_FOUND
+            if self.record.sees_only is not None and self.record.trust is TrustLevel.SOURCE:
+                await self.record.flush()  # who led to it is only in rows
+            if self.record.sees_only is None:
+                look = await self._looking(began_ms)
         while True:
             asking = self.asking = await self._fitting(self.record.step + (dead is None))
             try:
@@ -187,6 +183,19 @@ class Turn:
                 return asking
             look = None
             await self._find_more(seen)
+
+    async def _looking(self, now_ms: int) -> Look | None:
+        """Return the check for what its prompts show beyond the conversation; None once that was found."""
+        prompts, settings, history = self._services.prompts, self.settings.context, self.record.history
+        agent_id, turn_id = self.agent.id, self.record.id
+        self._found = Findings(parts=await prompts.recent(agent_id, turn_id, (), settings))
+        look = partial(prompts.look, agent_id=agent_id, turn_id=turn_id, now_ms=now_ms)
+        look = partial(look, history=history, settings=settings)
+        is_partial = history.opening_tokens > 0 or history.session_id is not None
+        if not (is_partial and settings.show.get(Kind.RECALLED, True)):
+            return look
+        await self._find_more(await self.record.look(look))
+        return None
 
     async def _find_more(self, seen: Seen | None) -> None:
         """Search what the turn's prompts show in addition, after a check that found something."""
@@ -248,6 +257,8 @@ class Turn:
         specs, alone = services.tools.specs(enabled), services.tools.specs(enabled, is_alone=True)
         if specs != alone and await services.journal.database.read(agents.count) == 1:
             specs = alone
+        if self.record.sees_only is not None:
+            specs = services.tools.for_strangers(specs)
         self.calls.offered = (*specs, *self._options.tools)
         self.judge.tools = [spec.name for spec in specs]
         offered = self.judge.offer(specs, step)

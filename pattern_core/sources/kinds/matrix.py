@@ -333,9 +333,7 @@ async def _call(
     Raises:
         PatternError: as `ServiceApi.call`.
     """
-    token = await account.secret("token")
-    if not _TOKEN.fullmatch(token):
-        raise InvalidInput("the secret with the access token holds characters that no token has; copy it again")
+    token = await _API.secret(account)
     url = f"{account.config['homeserver'].rstrip('/')}/_matrix/client/v3/{path}"
     request: dict[str, Any] = {"method": method, "headers": {"Authorization": f"Bearer {token}"}}
     return dict((await _API.call(account, url, given, secrets=(token,), timeout_s=timeout_s, **request))[0])

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from pattern_core.errors import PatternError
-from pattern_core.sources.service import ServiceApi, hiding
+from pattern_core.sources.service import BUTTONS, ServiceApi, ServiceKind, hiding, pressed
 from pattern_core.sources.source import (
     UNREADABLE,
     Arrivals,
@@ -21,15 +21,11 @@ from pattern_core.sources.source import (
     SourceAccount,
     SourceEvent,
     SourceFile,
-    SourceKind,
     bytes_of,
     multipart,
-    take_fields,
 )
-from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json
 
-TELEGRAM = "https://api.telegram.org"
 POLL_S = 50  # how long the service waits for an update
 UPDATES_MAX = 50  # of one poll
 ALLOWED = ("message", "edited_message", "callback_query")
@@ -39,7 +35,7 @@ _API = ServiceApi(name="Telegram", advice="copy the token again from @BotFather"
 _CALLBACK = "callback/"  # how the name of an event that is a pressed button begins
 
 
-class TelegramChannel(SourceKind):
+class TelegramChannel(ServiceKind):
     """People talk to a bot: each chat and each topic is a conversation."""
 
     fields: ClassVar = {
@@ -47,13 +43,8 @@ class TelegramChannel(SourceKind):
         "base_url": "address of the Bot API; another one than Telegram's for a Bot API server of your own",
     }
     secret_fields: ClassVar = ("token",)
+    home: ClassVar = "https://api.telegram.org"
     chars_max: ClassVar = 4096
-
-    def checked(self, config: Mapping[str, Json], settings: SourceSettings) -> Mapping[str, Json]:
-        """Return the configuration with its defaults, as `SourceKind.checked`."""
-        found = take_fields(self, config, {"token": None, "base_url": TELEGRAM})
-        settings.check_service(found["base_url"], TELEGRAM)
-        return found
 
     async def check(self, account: SourceAccount) -> str:
         """Return the address of the bot, as `SourceKind.check`. Two polls at once would disturb each other."""
@@ -101,8 +92,7 @@ class TelegramChannel(SourceKind):
             number = int(said.reply_to.split("/")[1])
             message["reply_parameters"] = {"message_id": number, "allow_sending_without_reply": True}
         if said.approval is not None:
-            answers = (("Approve", "y"), ("Deny", "n"))
-            buttons = [{"text": text, "callback_data": f"{sign}:{said.approval}"} for text, sign in answers]
+            buttons = [{"text": text, "callback_data": f"{sign}:{said.approval}"} for text, sign in BUTTONS]
             message["reply_markup"] = {"inline_keyboard": [buttons]}
         await _call(account, "sendMessage", message)
 
@@ -114,7 +104,7 @@ class TelegramChannel(SourceKind):
     async def download(self, account: SourceAccount, ref: str) -> bytes:
         """Return the bytes of a file, as `SourceKind.download`."""
         path = (await _call(account, "getFile", {"file_id": ref}))["file_path"]
-        token = await account.secret("token")
+        token = await _API.secret(account)
         url = f"{account.config['base_url'].rstrip('/')}/file/bot{token}/{quote(path)}"
         with hiding(url, (token,)):
             page = await account.fetch(url, redirects_max=0)
@@ -133,11 +123,11 @@ def _event(update: Mapping[str, Any], bot: Mapping[str, Json]) -> SourceEvent | 
     Raises:
         LookupError, TypeError: it is not as the protocol says.
     """
-    pressed = update.get("callback_query")
-    message = pressed.get("message") if pressed else update.get("message") or update.get("edited_message")
+    button = update.get("callback_query")
+    message = button.get("message") if button else update.get("message") or update.get("edited_message")
     if message is None:
         return None
-    chat, author = message["chat"], (pressed or message).get("from")
+    chat, author = message["chat"], (button or message).get("from")
     if author is None or chat["type"] == "channel":
         return None
     topic = f":{message['message_thread_id']}" if message.get("is_topic_message") else ""
@@ -149,9 +139,9 @@ def _event(update: Mapping[str, Any], bot: Mapping[str, Json]) -> SourceEvent | 
         "author_name": " ".join(filter(None, (author.get("first_name"), author.get("last_name")))),
         "is_bot": bool(author.get("is_bot")),
     }
-    if pressed:
-        sign, _, approval_id = str(pressed.get("data", "")).partition(":")
-        return SourceEvent(native=f"{_CALLBACK}{pressed['id']}", text="", decides=(approval_id, sign == "y"), **about)
+    if button:
+        decides = pressed(str(button.get("data", "")))
+        return SourceEvent(native=f"{_CALLBACK}{button['id']}", text="", decides=decides, **about)
     text, mention = _words(message), f"@{bot['username']}"
     answered = (message.get("reply_to_message") or {}).get("from") or {}
     is_addressed = not about["room"] or mention.casefold() in text.casefold() or answered.get("id") == bot["id"]
@@ -188,6 +178,6 @@ async def _call(
     Raises:
         PatternError: as `ServiceApi.call`.
     """
-    token = await account.secret("token")
+    token = await _API.secret(account)
     url = f"{account.config['base_url'].rstrip('/')}/bot{token}/{method}"
     return (await _API.call(account, url, given, secrets=(token,), timeout_s=timeout_s))[0]["result"]

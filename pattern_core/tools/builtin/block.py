@@ -13,7 +13,7 @@ from pattern_db.enums import BlockType, EffectClass, Permission
 _WHEN = "from the next message on"  # which working blocks a prompt shows is looked up once per turn
 
 
-@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True, for_strangers=True)
 async def block(
     context: ToolContext,
     op: Literal["load", "info", "pin", "unpin", "swap", "archive", "viewport", "create", "share", "unshare"],

@@ -17,7 +17,7 @@ OfList = Literal["insert_item", "set_item", "delete_item"]
 Revision = Literal["undo", "redo"]
 
 
-@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True, for_strangers=True)
 async def block_edit(
     context: ToolContext,
     op: Literal[OfText, OfMap, OfList, Revision],

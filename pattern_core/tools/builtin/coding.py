@@ -48,7 +48,7 @@ def _asking(line: _Line, *, effect: EffectClass = EffectClass.UNSAFE, timeout_s:
     def configure(made: Tool, settings: ToolSettings) -> Tool:
         return made if settings.shell is None else replace(made, consent=partial(consent, settings=settings.shell))
 
-    return tool(effect=effect, timeout_s=timeout_s, consent=consent, configure=configure)
+    return tool(effect=effect, timeout_s=timeout_s, consent=consent, configure=configure, for_strangers=True)
 
 
 # Files
@@ -100,7 +100,7 @@ async def _write(place: tuple[Path, str], text: str) -> None:
     await trio.to_thread.run_sync(disk.write_file, *place, _bounded(text).encode())
 
 
-@tool(effect=EffectClass.PURE)
+@tool(effect=EffectClass.PURE, for_strangers=True)
 async def read_file(context: ToolContext, path: str) -> dict[str, object]:
     """Read a text file of the project."""
     return {"path": path, "content": await _text(await _located(context, path))}
@@ -151,7 +151,7 @@ async def edit_file(
     }
 
 
-@tool(effect=EffectClass.PURE)
+@tool(effect=EffectClass.PURE, for_strangers=True)
 async def list_dir(context: ToolContext, path: str) -> list[dict[str, str]]:
     """List a directory of the project."""
     found = await trio.to_thread.run_sync(disk.list_directory, *await _located(context, path))

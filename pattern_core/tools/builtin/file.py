@@ -37,7 +37,7 @@ FILE_CHARS_MAX = 200_000  # of what an agent writes
 _DID = {"write": "Wrote", "append": "Added to", "replace": "Changed"}
 
 
-@tool(effect=EffectClass.LOCAL, enabled_by_default=True)
+@tool(effect=EffectClass.LOCAL, enabled_by_default=True, for_strangers=True)
 async def file(
     context: ToolContext,
     op: Operation,
@@ -178,7 +178,7 @@ async def prepared(context: ToolContext, place: Located, data: bytes) -> Prepare
     return found
 
 
-@tool(effect=EffectClass.IDEMPOTENT)
+@tool(effect=EffectClass.IDEMPOTENT, for_strangers=True)
 async def file_save(
     context: ToolContext,
     path: Annotated[str, "`folder/path` in a folder that is attached to you for writing."],

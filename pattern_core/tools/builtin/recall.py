@@ -20,7 +20,7 @@ LIMIT_DEFAULT = 10
 SHOWN_CHARS_MAX = 12_000  # of one entry in one answer
 
 
-@tool(effect=EffectClass.LOCAL, enabled_by_default=True)
+@tool(effect=EffectClass.LOCAL, enabled_by_default=True, for_strangers=True)
 async def recall(
     context: ToolContext,
     op: Literal["insert", "search", "get"],

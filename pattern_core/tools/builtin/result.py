@@ -11,7 +11,7 @@ from pattern_db.enums import EffectClass
 LIMIT_DEFAULT = 8_000
 
 
-@tool(effect=EffectClass.PURE, enabled_by_default=True, reads_results=True)
+@tool(effect=EffectClass.PURE, enabled_by_default=True, reads_results=True, for_strangers=True)
 async def result(
     context: ToolContext,
     op: Literal["read", "find"],

@@ -30,7 +30,7 @@ _KINDS: dict[Domain, tuple[SearchKind, ...]] = {
 _TALK = ("all", "conversations")  # domains that hold messages; roles and sessions narrow them to those
 
 
-@tool(effect=EffectClass.PURE, enabled_by_default=True, brief=BRIEF)
+@tool(effect=EffectClass.PURE, enabled_by_default=True, brief=BRIEF, for_strangers=True)
 async def search(
     context: ToolContext,
     query: Annotated[str, 'Words; "a phrase", -without; may end in an age: > 5 days (older), < 3 hours, 1-2 weeks.'],

@@ -19,7 +19,7 @@ FILE_BYTES_MAX = 8 * 1024 * 1024  # of a file that is sent; most chat applicatio
 _SOURCE, _FILE = "send_message", "file"  # of its messages, and of the path in what is known about them
 
 
-@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, enabled_by_default=True, for_strangers=True)
 async def send_message(
     context: ToolContext,
     content: str,

@@ -36,7 +36,13 @@ def _configure(tool: Tool, settings: ToolSettings) -> Tool:
     return tool if settings.shell is None else replace(tool, consent=partial(consent, settings=settings.shell))
 
 
-@tool(effect=EffectClass.UNSAFE, timeout_s=TIMEOUT_MAX_S + SETTLING_S, consent=consent, configure=_configure)
+@tool(
+    effect=EffectClass.UNSAFE,
+    timeout_s=TIMEOUT_MAX_S + SETTLING_S,
+    consent=consent,
+    configure=_configure,
+    for_strangers=True,
+)
 async def shell(
     context: ToolContext,
     op: Annotated[

@@ -16,7 +16,7 @@ LABEL = "human"
 KEPT = "Kept in memory"
 
 
-@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="")
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="", for_strangers=True)
 async def remember(context: ToolContext, text: str) -> dict[str, object]:
     """Keep a fact, as asked in `Remember that I like tea` or `Note: the key is under the mat`."""
     memory, by, work, fact = context.toolbox.memory, context.by, context.work, text.strip()
@@ -40,13 +40,13 @@ async def remember(context: ToolContext, text: str) -> dict[str, object]:
         raise InvalidInput("your memory is full; store this text with the tool archive instead") from None
 
 
-@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="")
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="", for_strangers=True)
 async def archive(context: ToolContext, text: str) -> dict[str, object]:
     """Store a long text, as asked in `Store these minutes: …`"""
     return await insert(context, text, (), Terms(now=context.storage.now(), force=True))
 
 
-@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="", needs_others=True)
+@tool(effect=EffectClass.LOCAL, returns_untrusted_text=False, brief="", needs_others=True, for_strangers=True)
 async def tell(context: ToolContext, agent: str, text: str) -> object:
     """Message another agent, as asked in `Tell anna that I agree` or `Ask anna for the news`."""
     return await send_message.run(context, content=text, to=agent)

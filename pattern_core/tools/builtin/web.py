@@ -25,7 +25,7 @@ def _configure(tool: Tool, settings: ToolSettings) -> Tool:
 
 
 # Asking for a page twice does no harm, so that calls may run side by side and again after a crash.
-@tool(effect=EffectClass.IDEMPOTENT, enabled_by_default=True, configure=_configure)
+@tool(effect=EffectClass.IDEMPOTENT, enabled_by_default=True, configure=_configure, for_strangers=True)
 async def web(
     context: ToolContext,
     op: Annotated[

@@ -53,7 +53,7 @@ class Account:
                 self.events.append(event.bounded)
 
     async def once(self) -> float:
-        return await self.account.listen(self.kind, self.receive)
+        return await self.account.call(self.kind.listen, self.receive)
 
     async def listens(self) -> None:
         while True:
@@ -94,7 +94,7 @@ async def follows(world: Running) -> None:
     while True:
         kind, account = await sources.account("phone")
         try:
-            await account.listen(kind, receive)
+            await account.call(kind.listen, receive)
         except PatternError:
             await trio.sleep(0.02)
 

@@ -66,7 +66,7 @@ async def asks(world: Running, variant: str) -> None:
     while True:
         kind, account = await sources.account("phone")
         try:
-            await account.listen(kind, receive)
+            await account.call(kind.listen, receive)
         except PatternError:
             await trio.sleep(0.02)
 

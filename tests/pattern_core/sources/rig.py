@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import trio
 
-from pattern_core.errors import PatternError
+from pattern_core.errors import Overloaded, PatternError
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
+from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind
 from pattern_core.testing.channels import TOKEN, TelegramServer
 from pattern_core.testing.model import says
 from pattern_core.testing.wire import WireServer
 from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.enums import PersonStatus
 from pattern_db.tables.outbox import OutboxRow
+from pattern_db.tables.sources import SourceRow
 from tests.support import USER, Running, rows, running, until
 
 ANNA = "1"  # who writes, by the stand-in's default
@@ -67,6 +69,91 @@ class Talking:
     async def turns(self) -> list[tuple[object, ...]]:
         """The senders and sessions of all turns, in order."""
         return await self.world.database.read(rows, "SELECT sender, session_id FROM turn ORDER BY key")
+
+
+class Account:
+    """An account of a kind that keeps a connection, and what it stored."""
+
+    def __init__(self, kind: SourceKind, row: SourceRow, settings: SourceSettings) -> None:
+        self.kind, self.row, self.settings = kind, row, settings
+        self.events: list[SourceEvent] = []
+        self.refuses = 0  # batches that cannot be stored
+        self.batches = 0
+        self.waits: list[float] = []
+
+    @property
+    def account(self) -> SourceAccount:
+        """The account with what is stored."""
+        return SourceAccount(row=self.row, settings=self.settings, clock=SystemClock())
+
+    @property
+    def cursor(self) -> dict[str, Any]:
+        """What is stored of its place."""
+        return dict(self.row.sync_cursor or {})
+
+    @property
+    def texts(self) -> list[str]:
+        """What was said, in order."""
+        return [one.text for one in self.events]
+
+    async def receive(self, arrived: Arrivals) -> None:
+        """Store what arrived, once, as a constellation does."""
+        if self.refuses and arrived.events:
+            self.refuses -= 1
+            raise Overloaded("too many wait", retry_after_s=1)
+        self.batches += 1
+        for one in arrived.events:
+            if one.native not in [known.native for known in self.events]:
+                self.events.append(one.bounded)
+        self.row = replace(self.row, sync_cursor=arrived.cursor)
+
+    async def once(self) -> float:
+        """Listen until the connection ends."""
+        return await self.account.call(self.kind.listen, self.receive)
+
+    async def listens(self) -> None:
+        """Listen as the server does, until cancelled."""
+        while True:
+            try:
+                self.waits.append(await self.once())
+            except PatternError:
+                await trio.sleep(0.02)
+
+    async def heard(self, *texts: str) -> None:
+        """Wait until so much was said, and nothing else."""
+        await until(lambda: len(self.events) >= len(texts))
+        assert tuple(self.texts) == texts
+
+
+@asynccontextmanager
+async def listening(
+    kind: str, server: Any, config: dict[str, Any], sources: SourceSettings, *script: Any, **options: Any
+) -> AsyncIterator[Any]:
+    """Start a constellation with a channel `phone` that keeps a connection to a stand-in, followed as the server does;
+    yield it as `talking` does.
+    """
+    options = {"otherwise": says("Hello."), "clock": SystemClock(), **options}
+    async with running(script, sources=sources, **options) as world, trio.open_nursery() as nursery:
+        await world.agent()
+        await world.constellation.sources.create(name="phone", kind=kind, config=config, agent="ada")
+        nursery.start_soon(_follows, world)
+        await until(lambda: server.begun)
+        yield Talking(world, server)
+        nursery.cancel_scope.cancel()
+
+
+async def _follows(world: Running) -> None:
+    sources = world.constellation.sources
+    while True:
+        kind, account = await sources.account("phone")
+
+        async def receive(arrived: Arrivals, source_id: str = account.row.id) -> None:
+            await sources.receive(source_id, arrived)
+
+        try:
+            await account.call(kind.listen, receive)
+        except PatternError:
+            await trio.sleep(0.02)
 
 
 async def asks_for_ever(world: Running, source: str) -> None:

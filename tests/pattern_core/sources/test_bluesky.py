@@ -60,7 +60,7 @@ class Asking:
 
     async def poll(self) -> Arrivals:
         """Ask, and keep the cursor as the database would."""
-        arrived = await self.account.ask(self.kind)
+        arrived = await self.account.call(self.kind.poll)
         cursor = json.loads(json.dumps(dict(arrived.cursor)))
         self.account = replace(self.account, row=replace(self.account.row, sync_cursor=cursor))
         return arrived
@@ -70,7 +70,7 @@ class Asking:
         return [event.text for event in (await self.poll()).events]
 
     async def send(self, uri: str, text: str, send_id: str = SEND_ID) -> None:
-        await self.account.send(self.kind, uri, Outgoing(text=text, reply_to=uri), send_id)
+        await self.account.call(self.kind.send, uri, Outgoing(text=text, reply_to=uri), send_id)
 
 
 @asynccontextmanager

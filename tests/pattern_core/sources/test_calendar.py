@@ -53,7 +53,7 @@ class Watching:
         self.account = SourceAccount(row=row, settings=reach, clock=self.clock)
 
     async def poll(self) -> Arrivals:
-        arrived = await self.account.ask(KIND)
+        arrived = await self.account.call(KIND.poll)
         cursor = json.loads(json.dumps(dict(arrived.cursor)))
         self.account = replace(self.account, row=replace(self.account.row, sync_cursor=cursor))
         return arrived

@@ -130,7 +130,7 @@ async def test_complaint_13_messages_before_a_start_are_all_answered(is_received
                     server.says("before", author=number)
                 row = await one.world.constellation.sources.get("phone")
                 kind, account = await one.world.constellation.sources.account(row.id)
-                await one.world.constellation.sources.receive(row.id, await account.ask(kind))
+                await one.world.constellation.sources.receive(row.id, await account.call(kind.poll))
         if not is_received:
             for number in range(1, 7):
                 server.says("before", author=number)

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from pattern_core.errors import InvalidInput, NotFound, Overloaded, PatternError, PermissionDenied, Unavailable
-from pattern_core.ids import SystemClock
+from pattern_core.errors import InvalidInput, NotFound, Overloaded, PermissionDenied, Unavailable
 from pattern_core.models.providers.settings import Secret
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.discord import CHANNELS_MAX, INTENTS, PAGE, DiscordChannel
-from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, SourceEvent
+from pattern_core.sources.source import IS_UNCLEAR, Outgoing
 from pattern_core.testing.discord_server import BOT, REST, ROOM, SERVER, THREAD, TOKEN, DiscordServer
 from pattern_core.testing.model import calls, says
 from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.tables.sources import SourceRow
-from tests.pattern_core.sources.rig import Talking, settings
+from tests.pattern_core.sources.rig import Account, listening, settings
 from tests.pattern_core.sources.test_kill_points import CHATS, Outcome, judge, run_listening
-from tests.support import Outside, last_words, running, until
+from tests.support import Outside, last_words, until
 
 NOW = "2026-11-21T00:00:00.000Z"
 ASKS = f"<@{BOT['id']}>"
 KIND = DiscordChannel()
-
-
-class Discussing(Talking):
-    """A running constellation with a channel of the stand-in."""
-
-    server: DiscordServer  # type: ignore[assignment]  # a server of another kind, with the same words
 
 
 def reach(server: DiscordServer) -> SourceSettings:
@@ -42,114 +36,53 @@ def reach(server: DiscordServer) -> SourceSettings:
     return settings(server, ports=server.ports, secrets=secrets, services=(f"{server.url}{REST}",))
 
 
-class Account:
-    """An account at the stand-in, and what it stored. `listens` follows it as the server does, until cancelled."""
-
-    def __init__(self, server: DiscordServer, token: str = "bot") -> None:
-        self.server = server
-        config = {"token": token, "base_url": f"{server.url}{REST}"}
-        self.row = SourceRow("src_1", "disc", "discord", config, NOW, NOW)
-        self.events: list[SourceEvent] = []
-        self.refuses = 0  # batches that cannot be stored
-        self.waits: list[float] = []
-
-    @property
-    def account(self) -> SourceAccount:
-        return SourceAccount(row=self.row, settings=reach(self.server), clock=SystemClock())
-
-    async def receive(self, arrived: Arrivals) -> None:
-        if self.refuses and arrived.events:
-            self.refuses -= 1
-            raise Overloaded("too many wait", retry_after_s=1)
-        known = {one.native for one in self.events}
-        self.events += [one.bounded for one in arrived.events if one.native not in known]
-        self.row = SourceRow(**{**_fields(self.row), "sync_cursor": arrived.cursor})
-
-    async def once(self) -> float:
-        return await self.account.listen(KIND, self.receive)
-
-    async def listens(self) -> None:
-        while True:
-            try:
-                self.waits.append(await self.once())
-            except PatternError:
-                await trio.sleep(0.02)
-
-    @property
-    def texts(self) -> list[str]:
-        return [one.text for one in self.events]
-
-    async def heard(self, *texts: str) -> None:
-        await until(lambda: len(self.events) >= len(texts))
-        assert tuple(self.texts) == texts
-
-
-def _fields(row: SourceRow) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in row.__slots__}
+def account_of(server: DiscordServer, token: str = "bot") -> Account:
+    """An account at the stand-in."""
+    config = {"token": token, "base_url": f"{server.url}{REST}"}
+    return Account(KIND, SourceRow("src_1", "disc", "discord", config, NOW, NOW), reach(server))
 
 
 @asynccontextmanager
-async def following(**options: Any) -> AsyncIterator[Account]:
+async def following(server: DiscordServer) -> AsyncIterator[Account]:
     """An account that is listened to."""
-    async with DiscordServer(**options) as server, trio.open_nursery() as nursery:
-        account = Account(server)
+    account = account_of(server)
+    async with trio.open_nursery() as nursery:
         nursery.start_soon(account.listens)
-        await until(lambda: "session" in (account.row.sync_cursor or {}))
+        await until(lambda: "session" in account.cursor)
         yield account
         nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def talking(*script: Any, server: DiscordServer | None = None, **options: Any) -> AsyncIterator[Discussing]:
-    """A constellation with a channel of the stand-in, followed as the server does."""
-    options.setdefault("otherwise", says("Hello."))
+async def talking(*script: Any, server: DiscordServer | None = None, **options: Any) -> AsyncIterator[Any]:
+    """A constellation with a channel of the stand-in."""
     async with server or DiscordServer() as there:
-        options |= {"sources": reach(there), "clock": SystemClock()}
-        async with running(script, **options) as world, trio.open_nursery() as nursery:
-            await world.agent()
-            config = {"token": "bot", "base_url": f"{there.url}{REST}"}
-            await world.constellation.sources.create(name="phone", kind="discord", config=config, agent="ada")
-            nursery.start_soon(_follows, world)
-            await until(lambda: there.begun)
-            yield Discussing(world, there)  # type: ignore[arg-type]  # as its attribute says
-            nursery.cancel_scope.cancel()
-
-
-async def _follows(world: Any) -> None:
-    sources = world.constellation.sources
-    while True:
-        kind, account = await sources.account("phone")
-
-        async def receive(arrived: Arrivals, source_id: str = account.row.id) -> None:
-            await sources.receive(source_id, arrived)
-
-        try:
-            await account.listen(kind, receive)
-        except PatternError:
-            await trio.sleep(0.02)
+        config = {"token": "bot", "base_url": f"{there.url}{REST}"}
+        async with listening("discord", there, config, reach(there), *script, **options) as one:
+            yield one
 
 
 # Sessions
 
 
 async def test_a_session_is_begun_and_its_place_is_stored_before_the_next_connection() -> None:
-    async with following() as account:
-        assert account.server.begun == ["identify"] and account.server.intents == INTENTS
-        account.server.says("one")
+    async with DiscordServer() as server, following(server) as account:
+        assert server.begun == ["identify"] and server.intents == INTENTS
+        server.says("one")
         await account.heard("one")
-        account.server.reconnects()
-        await until(lambda: account.server.begun == ["identify", "resume"])
-        account.server.says("two")
+        server.reconnects()
+        await until(lambda: server.begun == ["identify", "resume"])
+        server.says("two")
         await account.heard("one", "two")
-        assert account.row.sync_cursor is not None and account.row.sync_cursor["session"] == "session1"
+        assert account.cursor["session"] == "session1"
 
 
 async def test_what_came_while_no_one_was_connected_is_repeated_by_the_service() -> None:
     async with DiscordServer() as server:
-        account = Account(server)
+        account = account_of(server)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(account.listens)
-            await until(lambda: "session" in (account.row.sync_cursor or {}))
+            await until(lambda: "session" in account.cursor)
             nursery.cancel_scope.cancel()
         for at in range(150):
             server.says(str(at))
@@ -161,8 +94,7 @@ async def test_what_came_while_no_one_was_connected_is_repeated_by_the_service()
 
 
 async def test_after_a_lost_session_what_was_missed_is_read_from_the_known_channels() -> None:
-    async with following() as account:
-        server = account.server
+    async with DiscordServer() as server, following(server) as account:
         server.says("direct")
         server.says(f"{ASKS} in the room", chat=ROOM)
         server.says(f"{ASKS} in the thread", chat=THREAD)
@@ -185,24 +117,24 @@ async def test_after_a_lost_session_what_was_missed_is_read_from_the_known_chann
 
 
 async def test_a_batch_that_cannot_be_stored_is_sent_again() -> None:
-    async with following() as account:
+    async with DiscordServer() as server, following(server) as account:
         account.refuses = 2
-        account.server.says("one")
+        server.says("one")
         await account.heard("one")
-        assert account.server.begun == ["identify", "resume", "resume"]
+        assert server.begun == ["identify", "resume", "resume"]
 
 
 async def test_heartbeats_name_the_last_stored_event_and_a_connection_without_answers_is_closed() -> None:
-    async with following(heartbeat_ms=40) as account:
-        await until(lambda: len(account.server.beats) > 3)
-        account.server.says("one")
+    async with DiscordServer(heartbeat_ms=40) as server, following(server) as account:
+        await until(lambda: len(server.beats) > 3)
+        server.says("one")
         await account.heard("one")
-        await until(lambda: account.server.beats[-1] == 2)
-        account.server.deaf = 2  # half open: it says nothing more
-        await account.server.breaks()
-        account.server.says("two")
+        await until(lambda: server.beats[-1] == 2)
+        server.deaf = 2  # half open: it says nothing more
+        await server.breaks()
+        server.says("two")
         await account.heard("one", "two")
-        assert account.server.deaf == 0 and account.server.begun == ["identify", "resume", "resume", "resume"]
+        assert server.deaf == 0 and server.begun == ["identify", "resume", "resume", "resume"]
 
 
 @pytest.mark.parametrize(
@@ -212,45 +144,41 @@ async def test_codes_that_a_person_must_do_something_about_say_what(code: int, w
     async with DiscordServer() as server:
         server.closes_with = [code]
         with pytest.raises(PermissionDenied, match=words) as error:
-            await Account(server).once()
+            await account_of(server).once()
         assert error.value.details["retry_after_s"] == 900
 
 
 async def test_other_codes_lead_to_a_new_connection_or_a_new_session() -> None:
-    async with following() as account:
-        account.server.closes_with = [4000, 4009]
-        await account.server.breaks()
-        await until(lambda: account.server.begun == ["identify", "resume", "resume", "identify"])
-        account.server.says("one")
+    async with DiscordServer() as server, following(server) as account:
+        server.closes_with = [4000, 4009]
+        await server.breaks()
+        await until(lambda: server.begun == ["identify", "resume", "resume", "identify"])
+        server.says("one")
         await account.heard("one")
 
 
 async def test_a_wrong_token_or_too_many_sessions_are_errors_in_words() -> None:
     async with DiscordServer() as server:
         with pytest.raises(PermissionDenied, match="copy the token again") as error:
-            await Account(server, "wrong").once()
+            await account_of(server, "wrong").once()
         assert "another-token" not in str(error.value)
-        account = Account(server, "pasted").account
-        with pytest.raises(InvalidInput, match="characters that it cannot have") as pasted:
-            await account.ask(KIND)
+        account = account_of(server, "pasted").account
+        with pytest.raises(InvalidInput, match="characters that no token has") as pasted:
+            await account.call(KIND.poll)
         assert "another-token" not in str(pasted.value)
         server.starts_left = 0
         with pytest.raises(Overloaded) as overloaded:
-            await Account(server).once()
+            await account_of(server).once()
         assert overloaded.value.details["retry_after_s"] == 60
         assert server.begun == []
 
 
 async def test_a_gateway_that_is_not_encrypted_is_refused_where_the_api_is() -> None:
     async with DiscordServer() as server:
-        account = Account(server)
-        account.row = SourceRow(
-            **{
-                **_fields(account.row),
-                "config": {"token": "bot", "base_url": "https://127.0.0.1:1/"},
-                "sync_cursor": {"session": "s", "resume": server.url.replace("http", "ws")},
-            }
-        )
+        account = account_of(server)
+        config = {"token": "bot", "base_url": "https://127.0.0.1:1/"}
+        cursor = {"session": "s", "resume": server.url.replace("http", "ws")}
+        account.row = replace(account.row, config=config, sync_cursor=cursor)
         with pytest.raises(InvalidInput, match="not encrypted"):
             await account.once()
 
@@ -259,8 +187,7 @@ async def test_a_gateway_that_is_not_encrypted_is_refused_where_the_api_is() -> 
 
 
 async def test_only_what_is_for_the_bot_is_heard_and_names_are_there_instead_of_ids() -> None:
-    async with following() as account:
-        server = account.server
+    async with DiscordServer() as server, following(server) as account:
         server.says("not for it", chat=ROOM)
         server.says("@everyone", chat=ROOM, mention_everyone=True)
         bob = {"id": "2", "username": "bob", "global_name": "Bob"}
@@ -276,35 +203,34 @@ async def test_only_what_is_for_the_bot_is_heard_and_names_are_there_instead_of_
         assert program.is_bot
         assert (last.chat, last.room, last.author, last.author_name) == ("1001", "", "1", "Anna")
         [file] = last.files
-        assert file.name == "a.pdf" and await account.account.download(KIND, file.ref) == b"%PDF"
+        assert file.name == "a.pdf" and await account.account.call(KIND.download, file.ref) == b"%PDF"
 
 
 async def test_a_file_is_sent_once_and_a_message_that_says_what_the_agent_does_is_changed_and_deleted() -> None:
-    async with following() as account:
-        account.server.says("Hi")
+    async with DiscordServer() as server, following(server) as account:
+        server.says("Hi")
         await account.heard("Hi")
         said = Outgoing(text="", file="papers/a.txt")
         for _ in range(2):
-            await account.account.send(KIND, "1001", said, "say_1", b"abc")
-        assert [(one["content"], one["file"]) for one in account.server.sent] == [("<a.txt>", b"abc")]
+            await account.account.call(KIND.send_file, "1001", said, b"abc", "say_1")
+        assert [(one["content"], one["file"]) for one in server.sent] == [("<a.txt>", b"abc")]
         shown = await KIND.show(account.account, "1001", "one", "")
         assert await KIND.show(account.account, "1001", "two", shown) == shown
         await KIND.show(account.account, "1001", "", shown)
-        assert account.server.changes == ["one", "two", "deleted"] and len(account.server.sent) == 1
+        assert server.changes == ["one", "two", "deleted"] and len(server.sent) == 1
 
 
 async def test_an_edit_is_an_event_and_a_preview_is_none() -> None:
-    async with following() as account:
-        number = account.server.says("one")
-        account.server.put("MESSAGE_UPDATE", {**account.server.history["1001"][0], "embeds": [{}]})
-        account.server.edits("1001", number, "uno!")
-        account.server.edits("1001", number, "uno!!")
+    async with DiscordServer() as server, following(server) as account:
+        number = server.says("one")
+        server.put("MESSAGE_UPDATE", {**server.history["1001"][0], "embeds": [{}]})
+        server.edits("1001", number, "uno!")
+        server.edits("1001", number, "uno!!")
         await account.heard("one", "(edited) uno!", "(edited) uno!!")
 
 
 async def test_events_that_cannot_be_read_or_come_twice_stop_no_other() -> None:
-    async with following() as account:
-        server = account.server
+    async with DiscordServer() as server, following(server) as account:
         for name, data in (
             ("MESSAGE_CREATE", None),
             ("MESSAGE_CREATE", {"id": "1", "channel_id": "../../users", "author": {"id": "1"}}),
@@ -323,32 +249,31 @@ async def test_events_that_cannot_be_read_or_come_twice_stop_no_other() -> None:
         await until(lambda: len(account.events) == 3)
         assert account.texts[:2] == ["one", "control \u2400\x1b[31m?"]
         assert account.texts[2].endswith("more characters were left out]")
-        assert account.server.begun == ["identify"]
+        assert server.begun == ["identify"]
 
 
 async def test_only_some_channels_are_remembered() -> None:
-    async with following() as account:
+    async with DiscordServer() as server, following(server) as account:
         for author in range(200, CHANNELS_MAX + 205):
-            account.server.says("Hi", author=author)
+            server.says("Hi", author=author)
         await until(lambda: len(account.events) == CHANNELS_MAX + 5)
-        assert account.row.sync_cursor is not None
-        assert len(account.row.sync_cursor["channels"]) == CHANNELS_MAX
-        assert "1200" not in account.row.sync_cursor["channels"]
+        assert len(account.cursor["places"]) == CHANNELS_MAX
+        assert "1200" not in account.cursor["places"]
 
 
 async def test_a_poll_proves_the_token_and_reads_what_was_missed() -> None:
-    async with following() as account:
-        account.server.says("one")
+    async with DiscordServer() as server, following(server) as account:
+        server.says("one")
         await account.heard("one")
         kept = account.row.sync_cursor
-        account.server.says("two")
+        server.says("two")
         await account.heard("one", "two")
-        account.row = SourceRow(**{**_fields(account.row), "sync_cursor": kept})
+        account.row = replace(account.row, sync_cursor=kept)
         arrived = await KIND.poll(account.account)
         assert [one.text for one in arrived.events] == ["two"]
         assert arrived.cursor["session"] == "session1"
         with pytest.raises(PermissionDenied, match="copy the token again"):
-            await KIND.poll(Account(account.server, "wrong").account)
+            await KIND.poll(account_of(server, "wrong").account)
 
 
 # What goes out
@@ -356,7 +281,7 @@ async def test_a_poll_proves_the_token_and_reads_what_was_missed() -> None:
 
 async def test_an_answer_is_sent_once_though_it_is_sent_again_while_the_service_remembers_it() -> None:
     async with DiscordServer() as server:
-        account = Account(server).account
+        account = account_of(server).account
         said = Outgoing(text="@everyone Hi", reply_to=f"{ROOM}/12/2026-11-30")
         server.drops = 1
         with pytest.raises(Unavailable) as error:
@@ -373,7 +298,7 @@ async def test_an_answer_is_sent_once_though_it_is_sent_again_while_the_service_
 
 async def test_the_service_s_limits_are_obeyed_and_its_refusals_have_words() -> None:
     async with DiscordServer() as server:
-        account = Account(server).account
+        account = account_of(server).account
         server.too_many = 1
         with pytest.raises(Overloaded, match="rate limited") as error:
             await KIND.send(account, ROOM, Outgoing(text="Hi"), "say_1")
@@ -388,7 +313,7 @@ async def test_the_service_s_limits_are_obeyed_and_its_refusals_have_words() -> 
             await KIND.send(account, "123", Outgoing(text="Hi"), "say_2")
         assert final.value.details[IS_FINAL]
         with pytest.raises(PermissionDenied, match="copy the token again") as later:
-            await KIND.send(Account(server, "wrong").account, ROOM, Outgoing(text="Hi"), "say_2")
+            await KIND.send(account_of(server, "wrong").account, ROOM, Outgoing(text="Hi"), "say_2")
         assert not later.value.details.get(IS_FINAL)
 
 
@@ -530,7 +455,7 @@ async def test_a_hundred_messages_through_lost_connections_and_sessions_are_each
         assert {one["channel_id"] for one in one.server.sent} == {str(1000 + person) for person in range(1, 6)}
 
 
-def _numbered(one: Discussing) -> list[int]:
+def _numbered(one: Any) -> list[int]:
     return [last_words(request).count(".") for request in one.world.provider.requests]
 
 

@@ -258,7 +258,7 @@ class Watched:
     async def poll(self) -> list[str]:
         """Ask, as the server does; the words of what came, as they are stored. What cannot be read is an error."""
         try:
-            arrived = await self.account.ask(kind_of(self.account.row.source_type))
+            arrived = await self.account.call(kind_of(self.account.row.source_type).poll)
         except PatternError:
             return []
         cursor = from_json(to_json(dict(arrived.cursor)).encode().decode())
@@ -360,7 +360,7 @@ async def test_a_feed_that_moves_inside_is_not_followed(location: str) -> None:
         one = Watched(account("rss", {"url": f"{server.url}/feed"}, settings_of(server, ports=(80, server.port))))
         server.moved_to = location
         with pytest.raises((PermissionDenied, InvalidInput)):
-            await one.account.ask(kind_of("rss"))
+            await one.account.call(kind_of("rss").poll)
         server.moved_to = None
         server.body = b'{"items": [{"id": "1", "title": "link", "url": "http://169.254.169.254/"}]}'
         assert await one.poll() == ["link "]  # a link is text: it is not followed
@@ -376,5 +376,5 @@ async def test_a_service_that_moves_is_not_followed_with_a_secret(kind: str) -> 
             where["bluesky"] = {"handle": "a.example.org", "password": "bot", "base_url": server.url}
             one = account(kind, where.get(kind, {"token": "bot", "base_url": server.url}), reach)
             with pytest.raises(PatternError):
-                await one.ask(kind_of(kind))
+                await one.call(kind_of(kind).poll)
             assert server.requests and thief.requests == []

@@ -53,7 +53,7 @@ class Watching:
 
     async def poll(self) -> Arrivals:
         """Ask, and keep the cursor as the database would."""
-        arrived = await self.account.ask(self.kind)
+        arrived = await self.account.call(self.kind.poll)
         cursor = json.loads(json.dumps(dict(arrived.cursor)))
         self.account = replace(self.account, row=replace(self.account.row, sync_cursor=cursor))
         return arrived

@@ -148,7 +148,7 @@ async def test_an_answer_goes_only_to_who_asked() -> None:
         chat = account.events[0].chat or ""
 
         async def answer() -> None:
-            await account.account.send(account.kind, chat, Outgoing(text="A secret"), "say_1")
+            await account.account.call(account.kind.send, chat, Outgoing(text="A secret"), "say_1")
 
         await answer()
         for person in (("~mallory", "elsewhere.example.org", ""), ("~anna", "home.example.org", "mallory"), None):
@@ -165,7 +165,7 @@ async def test_an_answer_goes_only_to_who_asked() -> None:
 async def test_what_is_said_cannot_be_a_command() -> None:
     async with following() as (server, account):
         text = "one\r\nQUIT :bye\n\nJOIN #other\x00\rtwo :three"
-        await account.account.send(account.kind, "#garden", Outgoing(text=text), "say_1")
+        await account.account.call(account.kind.send, "#garden", Outgoing(text=text), "say_1")
         assert [target for target, _ in server.sent] == ["#garden"] * len(server.sent)
         assert server.texts[1:3] == ["QUIT :bye", "JOIN #other␀"]
         assert server.rooms == {"#garden"}
@@ -175,7 +175,7 @@ async def test_what_the_server_refuses_is_final_and_what_it_may_have_had_is_uncl
     async with following() as (server, account):
 
         async def says_in(chat: str) -> None:
-            await account.account.send(account.kind, chat, Outgoing(text="Hi"), "say_1")
+            await account.account.call(account.kind.send, chat, Outgoing(text="Hi"), "say_1")
 
         server.muted = {"#garden"}
         with pytest.raises(InvalidInput, match="Cannot send to channel") as refused:
@@ -214,7 +214,7 @@ async def test_a_flood_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     async with following(server) as (_server, account), trio.open_nursery() as nursery:
         for at in range(10):
             said = Outgoing(text="\n".join(f"{at} {line}" for line in range(5)))
-            nursery.start_soon(account.account.send, account.kind, "#garden", said, "say_1")
+            nursery.start_soon(account.account.call, account.kind.send, "#garden", said, "say_1")
     assert len(server.sent) == 50 and server.begun == 1
     for at in range(10):  # no other stands between the lines of one
         place = server.texts.index(f"{at} 0")
@@ -286,13 +286,13 @@ async def test_messages_wait_while_too_many_do_and_one_that_is_repeated_comes_on
 async def test_a_test_joins_the_rooms_and_says_which_it_may_not() -> None:
     async with IrcServer() as server:
         account = Account(server.port, rooms=["#garden", "#Shed"])
-        assert not (await account.account.ask(account.kind)).events
+        assert not (await account.account.call(account.kind.poll)).events
         server.closed = {"#Shed"}
         with pytest.raises(PermissionDenied, match=r"#shed cannot be joined: Cannot join channel"):
-            await account.account.ask(account.kind)
+            await account.account.call(account.kind.poll)
         await until(lambda: server.nick == "")
     async with following() as (server, account):
-        await account.account.ask(account.kind)
+        await account.account.call(account.kind.poll)
         assert server.begun == 1  # it is connected already
 
 

@@ -68,7 +68,7 @@ class Listening:
     async def run(self) -> None:
         while True:
             try:
-                assert await self.account.listen(KIND, self.receive) == 1.0
+                assert await self.account.call(KIND.listen, self.receive) == 1.0
             except PatternError as error:
                 self.errors.append(error)
             await trio.sleep(0.02)
@@ -200,7 +200,7 @@ async def test_a_list_without_members_is_not_all_of_the_network() -> None:
         for fields in ({"list": LIST}, {"authors": ["gone.example"]}):
             one = Listening(server, **fields)
             with pytest.raises(InvalidInput, match="known to Bluesky"), trio.fail_after(5):
-                await one.account.listen(KIND, one.receive)
+                await one.account.call(KIND.listen, one.receive)
         assert server.queries == []
 
 
@@ -372,7 +372,7 @@ async def test_a_question_that_ends_returns_what_came_within_seconds() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(speak)
-            arrived = await one.account.ask(KIND)
+            arrived = await one.account.call(KIND.poll)
         assert [event.text for event in arrived.events] == ["hi"]
         assert arrived.cursor["at"] == server.frames[-1]["time_us"]
 
@@ -403,7 +403,7 @@ async def _follows(world: Running) -> None:
             await sources.receive(source_id, arrived)
 
         try:
-            await account.listen(kind, receive)
+            await account.call(kind.listen, receive)
         except PatternError:
             await trio.sleep(0.02)
 

@@ -39,7 +39,7 @@ def account(kind: str, config: dict[str, Any], reach: SourceSettings) -> SourceA
 
 async def asked(one: SourceAccount) -> tuple[Arrivals, SourceAccount]:
     """What is new, and the account with the new cursor."""
-    arrived = await one.ask(kind_of(one.row.source_type))
+    arrived = await one.call(kind_of(one.row.source_type).poll)
     row = SourceRow("src_1", "it", one.row.source_type, one.config, START, START, sync_cursor=arrived.cursor)
     return arrived, SourceAccount(row=row, settings=one.settings, clock=one.clock)
 
@@ -219,7 +219,7 @@ async def test_an_answer_that_cannot_be_read_leaves_it_open_whether_something_wa
 
     one = account("telegram", {"token": "bot"}, settings(ports=(443,)))
     with pytest.raises(InvalidInput, match="cannot be read: KeyError") as caught:
-        await one.send(Odd(), "1", Outgoing(text="Hi"), "say_1")
+        await one.call(Odd().send, "1", Outgoing(text="Hi"), "say_1")
     assert caught.value.details[IS_UNCLEAR] is True
 
 

@@ -63,7 +63,7 @@ def account(server: MailServer, cursor: Any = None, password: str = PASSWORD, **
 
 
 async def polls(server: MailServer, cursor: Any = None, **more: Any) -> Arrivals:
-    return await account(server, cursor, **more).ask(KIND)
+    return await account(server, cursor, **more).call(KIND.poll)
 
 
 async def event_of(**mail: Any) -> SourceEvent:
@@ -295,17 +295,17 @@ async def test_the_words_of_html_and_the_names_of_attachments_and_of_a_long_mail
         said = [event.text for event in found]
         assert said[:2] == ["Hi", "See this"]
         [file] = found[1].files
-        assert file.name == "plan.pdf" and await account(server).download(KIND, file.ref) == b"ABC"
+        assert file.name == "plan.pdf" and await account(server).call(KIND.download, file.ref) == b"ABC"
         server.renumbers()
         with pytest.raises(InvalidInput, match="another number"):
-            await account(server).download(KIND, file.ref)
+            await account(server).call(KIND.download, file.ref)
         assert len(said[2]) < 50_000 and "more characters were left out" in said[2]
 
 
 async def test_a_file_is_sent_in_a_mail_of_its_thread() -> None:
     async with MailServer() as server:
         said = Outgoing(text="", reply_to="x <m1@example.org> Plan", file="papers/plan ö.txt")
-        await account(server).send(KIND, f"{ANNA} <m1@example.org>", said, "say_1", b"\0abc")
+        await account(server).call(KIND.send_file, f"{ANNA} <m1@example.org>", said, b"\0abc", "say_1")
         [mail] = server.sent
         [part] = mail.iter_attachments()
         assert (part.get_filename(), part.get_payload(decode=True)) == ("plan ö.txt", b"\0abc")

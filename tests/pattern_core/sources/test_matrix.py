@@ -84,7 +84,7 @@ async def polls(server: MatrixServer, cursor: Any = None) -> Arrivals:
     """Ask until something comes."""
     with trio.fail_after(PATIENCE_S):
         while True:
-            arrived = await account(server, cursor=cursor).ask(KIND)
+            arrived = await account(server, cursor=cursor).call(KIND.poll)
             if arrived.events or cursor is None:
                 return arrived
             cursor = arrived.cursor
@@ -211,9 +211,9 @@ async def test_a_timeline_that_is_incomplete_is_read_as_a_whole_in_its_order() -
         server.page = 0
         server.says("in a room that the agent must leave", room=rooms[0])
         server.answers["/messages"] = Play(status=403, chunks=(b'{"errcode": "M_FORBIDDEN"}',))
-        arrived = await account(server, cursor=arrived.cursor).ask(KIND)
+        arrived = await account(server, cursor=arrived.cursor).call(KIND.poll)
         assert arrived.cursor["gaps"] != []
-        arrived = await account(server, cursor=arrived.cursor).ask(KIND)
+        arrived = await account(server, cursor=arrived.cursor).call(KIND.poll)
         assert (arrived.events, arrived.cursor["gaps"]) == ([], [])
 
 
@@ -295,7 +295,7 @@ async def test_an_encrypted_room_is_named_once() -> None:
         room, cursor = server.room(ANNA), (await polls(server)).cursor
         for _ in range(3):
             server.put(room, "m.room.encrypted", {"algorithm": "m.megolm.v1.aes-sha2", "ciphertext": "x"}, ANNA)
-            cursor = (await account(server, cursor=cursor).ask(KIND)).cursor
+            cursor = (await account(server, cursor=cursor).call(KIND.poll)).cursor
         assert (server.texts, server.sends) == ([ENCRYPTED], 1)
 
 
@@ -375,25 +375,25 @@ async def test_an_answer_of_the_homeserver_that_cannot_be_read_is_an_error_and_n
         brief = account(server, cursor=cursor)
         brief = replace(brief, settings=replace(brief.settings, timeout_s=1.0 - 30))
         with pytest.raises(PatternError) as caught:
-            await brief.ask(KIND)
+            await brief.call(KIND.poll)
         assert TOKEN not in str(caught.value) and "filter" not in str(caught.value)
 
 
 async def test_errors_say_what_to_do_and_show_no_token() -> None:
     async with MatrixServer() as server:
         with pytest.raises(PermissionDenied, match="make a new one"):
-            await account(server, "syt_another").ask(KIND)
+            await account(server, "syt_another").call(KIND.poll)
         with pytest.raises(InvalidInput, match="copy it again") as odd:
-            await account(server, "syt_secret\nsecond line").ask(KIND)
+            await account(server, "syt_secret\nsecond line").call(KIND.poll)
         assert "syt_" not in str(odd.value)
         server.answers["/whoami"] = Play(status=403, chunks=(f'{{"error": "your {TOKEN} is bad"}}'.encode(),))
         with pytest.raises(PermissionDenied, match="your … is bad"):
-            await account(server).ask(KIND)
+            await account(server).call(KIND.poll)
         for wait, wanted_s in ((b"1500", 1.5), (b'"x"', 7), (b"-1", 7), (b"null", 7), (b"1e400", 7)):
             body = b'{"errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": %b}' % wait
             server.answers["/whoami"] = Play(status=429, chunks=(body,), headers={"retry-after": "7"})
             with pytest.raises(Overloaded) as many:
-                await account(server).ask(KIND)
+                await account(server).call(KIND.poll)
             assert many.value.details["retry_after_s"] == wanted_s
 
 

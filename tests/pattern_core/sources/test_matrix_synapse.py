@@ -87,7 +87,7 @@ class Person:
         events: list[SourceEvent] = []
         with trio.fail_after(60):
             while len({event.native for event in events}) < count:
-                arrived = await self.account.ask(KIND)
+                arrived = await self.account.call(KIND.poll)
                 self.account = replace(self.account, row=replace(self.account.row, sync_cursor=arrived.cursor))
                 events += arrived.events
         return list({event.native: event for event in events}.values())
@@ -134,7 +134,7 @@ async def test_the_channel_speaks_with_a_real_homeserver(tmp_path: Path) -> None
         await bob.calls("POST", f"join/{room}", {})
         await anna.says(room, "old")
         await agent.polls(0)
-        arrived = await agent.account.ask(KIND)  # accepts the invitation
+        arrived = await agent.account.call(KIND.poll)  # accepts the invitation
         agent.account = replace(agent.account, row=replace(agent.account.row, sync_cursor=arrived.cursor))
         strange, private = await bob.creates(agent, is_direct=True), await anna.creates(agent, is_direct=True)
         await bob.says(strange, "Hi")

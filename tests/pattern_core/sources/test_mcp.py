@@ -41,7 +41,7 @@ class Watching:
 
     async def poll(self) -> Arrivals:
         with trio.fail_after(60):
-            arrived = await self.account.ask(KIND)
+            arrived = await self.account.call(KIND.poll)
         cursor = json.loads(json.dumps(dict(arrived.cursor)))
         self.account = replace(self.account, row=replace(self.account.row, sync_cursor=cursor))
         return arrived

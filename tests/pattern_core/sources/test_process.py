@@ -65,7 +65,7 @@ class Listening:
 
     async def once(self) -> float:
         with trio.fail_after(60):
-            return await self.account.listen(KIND, self.receive)
+            return await self.account.call(KIND.listen, self.receive)
 
     @property
     def texts(self) -> list[str]:
@@ -218,7 +218,7 @@ async def live(path: Path, root: Path) -> None:
             await sources.receive(account.row.id, arrived)
 
         kind, account = await sources.account("lines")
-        await account.listen(kind, receive)
+        await account.call(kind.listen, receive)
 
 
 @pytest.mark.slow

@@ -15,16 +15,16 @@ from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.slack import MISSED_MAX, PAGE, PLACES_MAX, SlackChannel
-from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, SourceEvent
+from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount
 from pattern_core.testing.model import calls, says
 from pattern_core.testing.slack_server import APP_TOKEN, BOT, RETRIES, ROOM, TOKEN, SlackServer
 from pattern_core.web.download import Download
 from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.tables.sources import SourceRow
-from tests.pattern_core.sources.rig import Talking, settings
+from tests.pattern_core.sources.rig import Account, listening, settings
 from tests.pattern_core.sources.test_kill_points import CHATS, Outcome, judge, run_listening
-from tests.support import Outside, last_words, running, until
+from tests.support import Outside, last_words, until
 
 NOW = "2026-11-21T00:00:00.000Z"
 ASKS = f"<@{BOT}>"
@@ -33,127 +33,53 @@ CONFIG = {"token": "bot", "app_token": "app"}
 KIND = SlackChannel()
 
 
-class Discussing(Talking):
-    """A running constellation with a channel of the stand-in."""
-
-    server: SlackServer  # type: ignore[assignment]  # a server of another kind, with the same words
-
-
 def reach(server: SlackServer, **fields: Any) -> SourceSettings:
     values = {"bot": TOKEN, "app": APP_TOKEN, "wrong": "another-token", "odd": "two words"}
     secrets = {name: SecretSource(value=Secret(value)) for name, value in values.items()}
     return settings(server, ports=server.ports, secrets=secrets, **fields)
 
 
-class Account:
-    """An account at the stand-in, and what it stored. `listens` follows it as the server does, until cancelled."""
-
-    def __init__(self, server: SlackServer, timeout_s: float = 2.0, **config: str) -> None:
-        self.server = server
-        self.settings = reach(server, timeout_s=timeout_s)
-        self.row = SourceRow("src_1", "work", "slack", {**CONFIG, "base_url": server.url, **config}, NOW, NOW)
-        self.events: list[SourceEvent] = []
-        self.refuses = 0  # batches that cannot be stored
-        self.batches = 0
-
-    @property
-    def account(self) -> SourceAccount:
-        return SourceAccount(row=self.row, settings=self.settings, clock=SystemClock())
-
-    async def receive(self, arrived: Arrivals) -> None:
-        if self.refuses and arrived.events:
-            self.refuses -= 1
-            raise Overloaded("too many wait", retry_after_s=1)
-        self.batches += 1
-        for one in arrived.events:
-            if one.native not in {each.native for each in self.events}:
-                self.events.append(one.bounded)
-        self.row = SourceRow(
-            **{**{name: getattr(self.row, name) for name in self.row.__slots__}, "sync_cursor": arrived.cursor}
-        )
-
-    async def listens(self) -> None:
-        while True:
-            try:
-                await self.account.listen(KIND, self.receive)
-            except PatternError:
-                await trio.sleep(0.02)
-
-    @property
-    def texts(self) -> list[str]:
-        return [one.text for one in self.events]
-
-    @property
-    def places(self) -> dict[str, str]:
-        assert self.row.sync_cursor is not None
-        found: dict[str, str] = self.row.sync_cursor["places"]
-        return found
-
-    async def heard(self, *texts: str) -> None:
-        await until(lambda: len(self.events) >= len(texts))
-        assert tuple(self.texts) == texts
+def account_of(server: SlackServer, timeout_s: float = 2.0, **config: str) -> Account:
+    """An account at the stand-in."""
+    row = SourceRow("src_1", "work", "slack", {**CONFIG, "base_url": server.url, **config}, NOW, NOW)
+    return Account(KIND, row, reach(server, timeout_s=timeout_s))
 
 
 @asynccontextmanager
-async def following(account: Account | None = None, **options: Any) -> AsyncIterator[Account]:
+async def following(server: SlackServer, account: Account | None = None) -> AsyncIterator[Account]:
     """An account that is listened to."""
-    if account is None:
-        async with SlackServer(**options) as server, following(Account(server)) as one:
-            yield one
-        return
+    account, before = account or account_of(server), len(server.begun)
     async with trio.open_nursery() as nursery:
-        before = len(account.server.begun)
         nursery.start_soon(account.listens)
-        await until(lambda: len(account.server.begun) > before and account.batches > 0)
+        await until(lambda: len(server.begun) > before and account.batches > 0)
         yield account
         nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def talking(*script: Any, **options: Any) -> AsyncIterator[Discussing]:
-    """A constellation with a channel of the stand-in, followed as the server does."""
-    options.setdefault("otherwise", says("Hello."))
+async def talking(*script: Any, **options: Any) -> AsyncIterator[Any]:
+    """A constellation with a channel of the stand-in."""
     async with SlackServer() as server:
-        options |= {"sources": reach(server), "clock": SystemClock()}
-        async with running(script, **options) as world, trio.open_nursery() as nursery:
-            await world.agent()
-            config = {**CONFIG, "base_url": server.url}
-            await world.constellation.sources.create(name="phone", kind="slack", config=config, agent="ada")
-            nursery.start_soon(_follows, world)
-            await until(lambda: server.begun)
-            yield Discussing(world, server)  # type: ignore[arg-type]  # as its attribute says
-            nursery.cancel_scope.cancel()
-
-
-async def _follows(world: Any) -> None:
-    sources = world.constellation.sources
-    while True:
-        kind, account = await sources.account("phone")
-
-        async def receive(arrived: Arrivals, source_id: str = account.row.id) -> None:
-            await sources.receive(source_id, arrived)
-
-        try:
-            await account.listen(kind, receive)
-        except PatternError:
-            await trio.sleep(0.02)
+        config = {**CONFIG, "base_url": server.url}
+        async with listening("slack", server, config, reach(server), *script, **options) as one:
+            yield one
 
 
 # Connections
 
 
 async def test_an_envelope_is_acknowledged_only_after_it_is_stored_and_else_sent_again() -> None:
-    async with following() as account:
+    async with SlackServer() as server, following(server) as account:
         account.refuses = 2
-        account.server.says("one")
+        server.says("one")
         await account.heard("one")
-        await until(lambda: len(account.server.acknowledged) == 1)
-        assert len(account.server.begun) == 3 and account.server.retries == 2
+        await until(lambda: len(server.acknowledged) == 1)
+        assert len(server.begun) == 3 and server.retries == 2
 
 
 async def test_what_is_stored_too_slowly_comes_again_and_is_one_message() -> None:
     async with SlackServer(patience_s=0.05) as server:
-        account = Account(server)
+        account = account_of(server)
         store = account.receive
 
         async def slowly(arrived: Arrivals) -> None:
@@ -161,7 +87,7 @@ async def test_what_is_stored_too_slowly_comes_again_and_is_one_message() -> Non
             await store(arrived)
 
         account.receive = slowly  # type: ignore[method-assign]  # the test's own
-        async with following(account):
+        async with following(server, account):
             server.says("one")
             await account.heard("one")
             await until(lambda: server.retries == RETRIES)
@@ -171,20 +97,20 @@ async def test_what_is_stored_too_slowly_comes_again_and_is_one_message() -> Non
 
 @pytest.mark.parametrize("reason", ["refresh_requested", "warning"])
 async def test_a_connection_that_is_replaced_loses_nothing(reason: str) -> None:
-    async with following() as account:
+    async with SlackServer() as server, following(server) as account:
         for at in range(40):
-            account.server.says(f"{at}")
+            server.says(f"{at}")
             if at % 10 == 5:
-                account.server.disconnects(reason)
+                server.disconnects(reason)
                 await trio.sleep(0.05)
         await account.heard(*map(str, range(40)))
-        assert len(account.server.begun) > 1
+        assert len(server.begun) > 1
 
 
 async def test_what_the_service_gave_up_is_read_from_the_known_places() -> None:
     async with SlackServer() as server:
-        account = Account(server)
-        async with following(account):
+        account = account_of(server)
+        async with following(server, account):
             server.says("direct")
             root = server.says(f"{ASKS} in the room", chat=ROOM)
             await account.heard("direct", "in the room")
@@ -196,7 +122,7 @@ async def test_what_the_service_gave_up_is_read_from_the_known_places() -> None:
         server.says(f"{ASKS} there, too", chat=ROOM, thread=other)
         server.history["D1"].insert(5, {"ts": "what is this"})
         server.gives_up()
-        async with following(account):
+        async with following(server, account):
             server.says("after")
             missed = [f"missed {at}" for at in range(PAGE + 5)]
             await until(lambda: len(account.events) >= len(missed) + 6)
@@ -213,23 +139,23 @@ async def test_what_the_service_gave_up_is_read_from_the_known_places() -> None:
 
 async def test_a_place_that_is_gone_is_forgotten_and_other_refusals_are_errors() -> None:
     async with SlackServer() as server:
-        account = Account(server)
-        async with following(account):
+        account = account_of(server)
+        async with following(server, account):
             server.says("one")
             server.says("two", author=2)
             await account.heard("one", "two")
         del server.history["D1"]
-        arrived = await account.account.ask(KIND)
+        arrived = await account.account.call(KIND.poll)
         assert list(arrived.cursor["places"]) == ["D2"] and not arrived.events
         server.errors["conversations.history"] = "missing_scope"
         with pytest.raises(PermissionDenied, match="add the scope"):
-            await account.account.ask(KIND)
+            await account.account.call(KIND.poll)
 
 
 async def test_a_half_open_connection_is_replaced() -> None:
     async with SlackServer() as server:
-        account = Account(server, timeout_s=0.2)
-        async with following(account):
+        account = account_of(server, timeout_s=0.2)
+        async with following(server, account):
             await trio.sleep(1)  # without events: pings and their answers keep it
             assert len(server.begun) == 1
             server.deaf = 1
@@ -244,7 +170,7 @@ async def test_a_half_open_connection_is_replaced() -> None:
 )
 async def test_reasons_that_a_person_must_do_something_about_say_what(reason: str, words: str) -> None:
     async with SlackServer() as server, trio.open_nursery() as nursery:
-        account = Account(server)
+        account = account_of(server)
 
         async def ends() -> None:
             await until(lambda: server.begun)
@@ -252,7 +178,7 @@ async def test_reasons_that_a_person_must_do_something_about_say_what(reason: st
 
         nursery.start_soon(ends)
         with pytest.raises(PatternError, match=words):
-            await account.account.listen(KIND, account.receive)
+            await account.account.call(KIND.listen, account.receive)
 
 
 async def test_wrong_tokens_are_errors_in_words_without_the_token() -> None:
@@ -265,7 +191,7 @@ async def test_wrong_tokens_are_errors_in_words_without_the_token() -> None:
         ]
         for config in configs:
             with pytest.raises(PatternError, match="copy") as error:
-                await Account(server, **config).account.ask(KIND)
+                await account_of(server, **config).account.call(KIND.poll)
             assert not any(secret in str(error.value) for secret in ("another-token", "two words", TOKEN, APP_TOKEN))
         assert server.begun == []
 
@@ -276,50 +202,58 @@ async def test_a_connection_that_is_not_encrypted_is_refused_where_the_api_is() 
             return await super().fetch(url.replace("https:", "http:"), **request)
 
     async with SlackServer() as server:
-        account = Account(server, base_url=server.url.replace("http:", "https:"))
+        account = account_of(server, base_url=server.url.replace("http:", "https:"))
         encrypted = Encrypted(row=account.row, settings=account.settings, clock=SystemClock())
         with pytest.raises(InvalidInput, match="not encrypted"):
-            await encrypted.listen(KIND, account.receive)
+            await encrypted.call(KIND.listen, account.receive)
 
 
 # What comes in
 
 
 async def test_only_what_is_for_the_app_is_heard_and_names_are_there_instead_of_ids() -> None:
-    async with following() as account:
-        server = account.server
+    async with SlackServer() as server, following(server) as account:
         server.says("not for it", chat=ROOM)
         server.says("<!channel> all", chat=ROOM)
         asked = server.says(f"{ASKS} and <@U2>, <#C7|news>, <https://a.org|see> &lt;b&gt;?", chat=ROOM)
         server.says(f"{ASKS} joined", chat=ROOM, subtype="channel_join")
         server.says(f"{ASKS} I am a program", chat=ROOM, author=3, bot_id="B3")
-        server.says("", files=[{"name": "a.pdf"}], subtype="file_share")
+        server.files["/files-pri/a.pdf"] = b"%PDF"
+        names = ("a.pdf", f"{server.url}/files-pri/a.pdf"), ("b.pdf", "https://elsewhere.example.org/b.pdf"), ("c", "")
+        shared = [{"name": name, "url_private": url} for name, url in names]
+        server.says("", files=shared, subtype="file_share")
         server.says("in a thread", thread="1795999999.000001")
-        await account.heard(
-            "and @Anna, #news, see (https://a.org) <b>?", "I am a program", "[file a.pdf]", "in a thread"
-        )
+        await account.heard("and @Anna, #news, see (https://a.org) <b>?", "I am a program", "", "in a thread")
         first, program, direct, thread = account.events
         assert (first.author_name, first.chat_name, first.room, first.is_bot) == ("Anna", "#general", ROOM, False)
         assert (first.chat, first.native) == (f"{ROOM}:{asked}", f"{ROOM}/{asked}")
         assert program.is_bot
         assert (direct.chat, direct.room, direct.author) == ("D1", "", ANNA)
+        there, *others = direct.files
+        assert there.name == "a.pdf" and await account.account.call(KIND.download, there.ref) == b"%PDF"
+        for other in others:  # the token is sent nowhere else
+            with pytest.raises(InvalidInput, match="not at Slack"):
+                await account.account.call(KIND.download, other.ref)
+        server.files.clear()
+        with pytest.raises(PatternError) as error:
+            await account.account.call(KIND.download, there.ref)
+        assert TOKEN not in error.value.message
         assert thread.chat == "D1:1795999999.000001"
 
 
 async def test_an_edit_is_an_event_and_a_preview_is_none() -> None:
-    async with following() as account:
-        number = account.server.says("one")
+    async with SlackServer() as server, following(server) as account:
+        number = server.says("one")
         preview = {"type": "message", "subtype": "message_changed", "channel": "D1"}
-        account.server.put({**preview, "message": {**account.server.history["D1"][0], "attachments": [{}]}})
-        account.server.edits("D1", number, "uno!")
-        account.server.put({**preview, "message": {**account.server.history["D1"][0], "attachments": [{}]}})
-        account.server.edits("D1", number, "uno!!")
+        server.put({**preview, "message": {**server.history["D1"][0], "attachments": [{}]}})
+        server.edits("D1", number, "uno!")
+        server.put({**preview, "message": {**server.history["D1"][0], "attachments": [{}]}})
+        server.edits("D1", number, "uno!!")
         await account.heard("one", "(edited) uno!", "(edited) uno!!")
 
 
 async def test_events_that_cannot_be_read_or_come_twice_stop_no_other() -> None:
-    async with following() as account:
-        server = account.server
+    async with SlackServer() as server, following(server) as account:
         good = {"type": "message", "user": "U1", "ts": "1796000000.900000", "text": "no"}
         for event in (
             None,
@@ -347,11 +281,11 @@ async def test_events_that_cannot_be_read_or_come_twice_stop_no_other() -> None:
 
 
 async def test_only_some_places_are_remembered() -> None:
-    async with following() as account:
+    async with SlackServer() as server, following(server) as account:
         for author in range(200, PLACES_MAX + 205):
-            account.server.says("Hi", author=author)
+            server.says("Hi", author=author)
         await until(lambda: len(account.events) == PLACES_MAX + 5)
-        assert len(account.places) == PLACES_MAX and "D200" not in account.places
+        assert len(account.cursor["places"]) == PLACES_MAX and "D200" not in account.cursor["places"]
 
 
 # What goes out
@@ -359,7 +293,7 @@ async def test_only_some_places_are_remembered() -> None:
 
 async def test_an_answer_has_an_id_by_which_a_repetition_is_known_and_notifies_no_one() -> None:
     async with SlackServer() as server:
-        account = Account(server).account
+        account = account_of(server).account
         said = Outgoing(text="<!channel> <@U1> & you", reply_to=f"{ROOM}/1796000000.000001")
         server.drops = 1
         with pytest.raises(Unavailable) as error:
@@ -376,7 +310,7 @@ async def test_an_answer_has_an_id_by_which_a_repetition_is_known_and_notifies_n
 
 async def test_the_service_s_limits_are_obeyed_and_its_refusals_have_words() -> None:
     async with SlackServer() as server:
-        account = Account(server).account
+        account = account_of(server).account
         server.too_many = 1
         with pytest.raises(Overloaded) as error:
             await KIND.send(account, ROOM, Outgoing(text="Hi"), "say_1")
@@ -389,7 +323,7 @@ async def test_the_service_s_limits_are_obeyed_and_its_refusals_have_words() -> 
             await KIND.send(account, ROOM, Outgoing(text="Hi"), "say_3")
         assert unclear.value.details[IS_UNCLEAR]
         with pytest.raises(PermissionDenied, match="copy") as later:
-            await KIND.send(Account(server, token="wrong").account, ROOM, Outgoing(text="Hi"), "say_2")
+            await KIND.send(account_of(server, token="wrong").account, ROOM, Outgoing(text="Hi"), "say_2")
         assert not later.value.details.get(IS_FINAL)
 
 

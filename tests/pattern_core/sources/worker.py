@@ -45,12 +45,12 @@ async def asks(world: Running, variant: str) -> None:
         kind.send = guesses  # type: ignore[method-assign,assignment]  # broken
     while True:
         try:
-            arrived = await account.ask(kind)
+            arrived = await account.call(kind.poll)
             newest = next((event.chat or "" for event in reversed(arrived.events)), newest)
             if variant == "early":
                 account = replace(account, row=replace(account.row, sync_cursor=arrived.cursor))
                 with trio.move_on_after(0.2):
-                    await account.ask(kind)
+                    await account.call(kind.poll)
             await world.constellation.sources.receive(account.row.id, arrived)
             account = (await world.constellation.sources.account("phone"))[1]
         except PatternError:

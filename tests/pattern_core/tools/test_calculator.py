@@ -81,3 +81,13 @@ async def test_variables_are_bounded_and_go_with_the_agent(tools: ToolRig) -> No
     assert await result(tools, "v7 = 4") == "4"
     await tools.rig.database.write(agents.delete, ADA)
     assert await tools.rig.database.read(tool_state.read, ADA, "calculator") == {}
+
+
+async def test_what_was_kept_elsewhere_is_not_known_where_strangers_ask(tools: ToolRig) -> None:
+    await tools.call(calculator, expression="code = 1234")
+    tools.session_id = "ses_1"  # of a turn that says nothing of whom it is for
+    with pytest.raises(InvalidInput, match="code"):
+        await tools.call(calculator, expression="code + 1")
+    await tools.call(calculator, expression="code = 5")
+    tools.session_id = None
+    assert await result(tools, "code") == "1234"
