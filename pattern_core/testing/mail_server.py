@@ -65,6 +65,11 @@ class MailServer:
         await self._nursery.__aexit__(None, None, None)
 
     @property
+    def ports(self) -> tuple[int, int]:
+        """Where it listens: for IMAP, and for SMTP."""
+        return self.imap_port, self.smtp_port
+
+    @property
     def texts(self) -> list[str]:
         """The words that the agent sent, in order."""
         return [one.get_content().strip() for one in self.sent]
