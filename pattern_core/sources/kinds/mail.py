@@ -18,8 +18,9 @@ from datetime import datetime
 from email import policy
 from email.message import EmailMessage
 from functools import partial
+from io import BufferedReader
 from ipaddress import ip_address
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 from urllib.parse import unquote
 
 import trio
@@ -183,7 +184,7 @@ class _Line:
 
     def open(self) -> socket.socket:
         """Return the socket, encrypted if the port asks for it from the beginning."""
-        if self.port in IMPLICIT_TLS:  # the first read begins it: until then, nobody waits for the socket
+        if self.port in IMPLICIT_TLS:  # the first read begins it: until then, no thread waits for the socket
             self.sock = self.tls.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
         return self.sock
 
@@ -291,7 +292,7 @@ class _Imap(imaplib.IMAP4):
                 raise self.abort("it does not notify, though it said so")
         self.sock.settimeout(0)
         with suppress(ssl.SSLWantReadError):
-            return "EXISTS" in self.untagged_responses or bool(self.file.peek(1))
+            return "EXISTS" in self.untagged_responses or bool(cast(BufferedReader, self.file).peek(1))
         return False
 
     def _end_idle(self) -> None:
@@ -308,7 +309,7 @@ class _Smtp(smtplib.SMTP):
         super().__init__(line.host, line.port, local_hostname="localhost", timeout=STEP_S)
         if line.needs_tls:
             self.starttls(context=line.tls)
-            line.sock = self.sock
+            line.sock = self.sock or line.sock
         self.login(line.user, line.password)
 
     def _get_socket(self, _host: str, _port: int, _timeout: float) -> socket.socket:

@@ -270,7 +270,7 @@ def _merged(place: Located, known: str | None, text: str, before: bytes) -> str:
 
     Raises:
         Conflict: the agent does not know the file, or both changed the same lines.
-        UnreadableFile: the file is no text.
+        UnreadableFile: the file is not a text.
     """
     now = read_text(before)
     if now in (known, text):

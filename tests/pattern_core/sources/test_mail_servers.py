@@ -99,8 +99,8 @@ async def dovecot() -> AsyncIterator[Dovecot]:
         uid, gid = server.owner
         for part in ("mails/new", "mails/cur", "mails/tmp", "home"):
             (server.folder / part).mkdir(parents=True)
-        for part in server.folder.rglob("*"):
-            shutil.chown(part, uid, gid)
+        for made in server.folder.rglob("*"):
+            shutil.chown(made, uid, gid)
         user = pwd.getpwuid(uid).pw_name
         more = {"user": user, "group": grp.getgrgid(gid).gr_name, "uid": uid, "gid": gid}
         (server.folder / "passwords").write_text(f"{USER}:{PASSWORD}\n")
@@ -132,7 +132,8 @@ async def test_dovecot_is_read_and_notifies_within_two_seconds(dovecot: Any) -> 
             stand_in.arrives(text)
             dovecot.put(stand_in._inbox[number])
             with trio.fail_after(2):
-                await until(lambda text=text: [event.text for event in found[-1].events] == [text])  # type: ignore[misc]
+                while [event.text for event in found[-1].events] != [text]:
+                    await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
     assert len(list((dovecot.folder / "mails" / "cur").glob("*S"))) == 0  # nothing was marked as read
 
@@ -189,5 +190,6 @@ async def test_aiosmtpd_accepts_what_is_sent() -> None:
     [(author, to, raw)] = accepting.mails
     mail = message_from_bytes(raw, policy=policy.default)
     assert (author, to, mail["In-Reply-To"]) == (USER, [ANNA], "<m1@example.org>")
-    assert mail.get_body().get_content().replace("\r\n", "\n").startswith(". a dot\n.\nGr\u00fc\u00dfe\n")
+    body: Any = mail.get_body()
+    assert body.get_content().replace("\r\n", "\n").startswith(". a dot\n.\nGr\u00fc\u00dfe\n")
     assert [part.get_content() for part in mail.iter_attachments()] == [b"ABC"]
