@@ -2,7 +2,7 @@
 
     {"message_policy": "steer", "on_doubt": "ask_human", "hibernate_after_s": 86400, "context_window": 32000,
      "max_output_tokens": 2000, "temperature": 0.7, "top_p": 0.9, "stop": ["END"], "reasoning_effort": "low",
-     "response_schema": {"type": "object", …},
+     "response_schema": {"type": "object", …}, "files": [{"pattern": "*.toml", "access": "read"}],
      "context": {"extra_tokens": 1200, "shares": {"pinned": 40, "recalled": 25}, "show": {"activity": false}, …},
      "compaction": {"type": "sliding_window", "keep_recent": 20, …},
      "routing": …, "limits": …, "detectors": …}
@@ -26,6 +26,7 @@ from pattern_core.models.routing import RoutingSettings, SplitName
 from pattern_core.rules.detectors import DetectorSettings, switched_off
 from pattern_core.validation import must, names_in, read, without_null
 from pattern_db.columns import Json
+from pattern_db.enums import FolderAccess
 
 MessagePolicy = Literal["enqueue", "reject", "interrupt", "rollback", "steer"]
 OnDoubt = Literal["tell_model", "ask_human", "fail_turn"]
@@ -125,6 +126,15 @@ class CompactionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileRule:
+    """What an agent may do with files, in folders that are attached to it for writing, of which the name matches."""
+
+    # `*` within a part, `**` any parts; without a slash, it is of the last part
+    pattern: Annotated[str, Field(min_length=1, max_length=500)]
+    access: FolderAccess  # `read` or `read_write`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
     """An agent's config.
 
@@ -150,6 +160,8 @@ class AgentSettings:
     context_window: Annotated[int, Field(ge=1_000, le=WINDOW_MAX)] = WINDOW_MAX
     # `provider/model` that proposes guidance from its sessions; default: its own
     reflection_model: SplitName | None = None
+    # which files it may write; the first rule that matches counts, without one the folder's
+    files: Annotated[tuple[FileRule, ...], Field(max_length=100)] = ()
     context: Annotated[ContextSettings, BeforeValidator(without_null)] = field(default_factory=ContextSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
     routing: RoutingSettings = field(default_factory=RoutingSettings)

@@ -10,19 +10,20 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import trio
 
+from pattern_core.agent_settings import settings_of
 from pattern_core.errors import InvalidInput, NotFound, PermissionDenied, Unavailable
 from pattern_core.files import disk
-from pattern_core.files.disk import UnreadableFile, check_name
+from pattern_core.files.disk import UnreadableFile, check_name, matches
 from pattern_core.files.reading import read_document
 from pattern_core.patterns import matching_lines
 from pattern_db.database import Database
 from pattern_db.enums import FolderAccess, PathType
 from pattern_db.errors import RowNotFound
-from pattern_db.tables import files, folders, passages
+from pattern_db.tables import agents, files, folders, passages
 from pattern_db.tables.files import FileRow
 from pattern_db.tables.folders import AttachedFolder
 from pattern_db.tables.passages import PassageRow
@@ -93,7 +94,8 @@ class AgentFiles:
         raise NotFound(f"no folder {name!r} is attached to you; attached: {known}")
 
     async def locate(self, path: str) -> Located:
-        """Return the place of `folder/path`; if only one folder is attached, its name may be left out.
+        """Return the place of `folder/path`; if only one folder is attached, its name may be left out. A path from the
+        root of the machine is found in the directory that it is below.
 
         Raises:
             NotFound: no such folder is attached.
@@ -103,6 +105,10 @@ class AgentFiles:
         attached = await self.folders()
         if rest and (found := _named(attached, first)):
             return Located(attached=found, name=check_name(rest))
+        for one in attached:
+            root = one.folder.path_value
+            if root is not None and PurePosixPath(path).is_relative_to(root):
+                return Located(attached=one, name=check_name(PurePosixPath(path).relative_to(root).as_posix()))
         if len(attached) == 1:
             return Located(attached=attached[0], name=check_name(path))
         known = ", ".join(f"{one.folder.name}/" for one in attached) or "none, ask the person you work for"
@@ -113,13 +119,17 @@ class AgentFiles:
 
         Raises:
             NotFound: no such folder is attached.
-            PermissionDenied: it is attached for reading only.
+            PermissionDenied: it is attached for reading only, or a rule of the agent says so of the file.
             InvalidInput: the path leads out of the folder, or the folder is of the other kind.
         """
         found = await self.locate(path)
         folder = found.attached.folder
         if found.attached.access is not FolderAccess.READ_WRITE or folder.path_type is PathType.REMOTE:
             raise PermissionDenied(f"the folder {folder.name} is attached to you for reading only")
+        config = (await self._database.read(agents.find, self._agent_id)).config
+        rule = next((one for one in settings_of(config).files if _is_of(one.pattern, found.name)), None)
+        if rule is not None and rule.access is not FolderAccess.READ_WRITE:
+            raise PermissionDenied(f"you may only read {path}: files like {rule.pattern} are not written to")
         if folder.path_type is not wanted:
             other = "file" if folder.path_type is PathType.VIRTUAL else "file_save"
             raise InvalidInput(f"files in the folder {folder.name} are written by the tool {other}")
@@ -273,6 +283,10 @@ def _window(path: str, first: int, total: int, wanted: Sequence[str], chars_max:
 def _fits(name: str, pattern: str | None) -> bool:
     folded, wanted = name.casefold(), "*" if pattern is None else pattern.casefold()
     return any(fnmatch.fnmatchcase(part, wanted) for part in (folded, folded.rpartition("/")[2]))
+
+
+def _is_of(pattern: str, name: str) -> bool:
+    return matches(pattern, name if "/" in pattern else name.rpartition("/")[2])
 
 
 def _named(attached: Sequence[AttachedFolder], name: str) -> AttachedFolder | None:

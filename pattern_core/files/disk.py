@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,9 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PASSAGE = (os.O_PATH if hasattr(os, "O_PATH") else os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Opening a pipe without O_NONBLOCK would wait for a writer.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+_GLOB = re.compile(r"\*\*/|\*\*|\*|\?")
+_MEANS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 class UnreadableFile(InvalidInput):
@@ -105,6 +109,15 @@ def check_name(name: str) -> str:
                 f"the file's name {normal[:100]!r} {problem}; write a path inside the folder, such as notes/garden.md"
             )
     return normal
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Return whether a pattern matches the name of a file: `*` within a part, `**` any parts."""
+    parts, at = [], 0
+    for found in _GLOB.finditer(pattern):
+        parts += [re.escape(pattern[at : found.start()]), _MEANS[found[0]]]
+        at = found.end()
+    return re.fullmatch("".join([*parts, re.escape(pattern[at:])]), name) is not None
 
 
 def _problem(part: str) -> str | None:

@@ -1,6 +1,7 @@
 """An IMAP and an SMTP server on loopback, with one inbox, that speak what the channel uses, also badly: for tests.
 
-Sources: RFC 3501 (IMAP4rev1), RFC 5321 (SMTP). Without `tls` neither is encrypted, as is allowed on this machine.
+Sources: RFC 3501 (IMAP4rev1), RFC 2177 (IDLE), RFC 5321 (SMTP). Without `tls` neither is encrypted, as
+is allowed on this machine.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class MailServer:
     """A mail server. `arrives` puts a mail into the inbox; `sent` is what the agent sent, in order.
 
     Faults, each a number of times or permanently: `drops` accepts a mail and closes the connection; `refuses` answers a
-    mail with that code (a negative one: later); `silent` answers nothing; `repeats` shows mails again that were read.
-    `renumbers` gives every mail another UID.
+    mail with that code (a negative one: later); `silent` answers nothing; `repeats` shows mails again that were read;
+    `says` sends something else than a notification to who waits for one. `renumbers` gives every mail another UID. A
+    server that is not `notifying` has no IDLE.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
@@ -37,8 +39,12 @@ class MailServer:
         self.validity, self.first = 7, 1
         self.drops = self.refuses = self.repeats = 0
         self.silent = False
+        self.notifying = True
+        self.waiting = 0  # connections in IDLE
         self.asked = 0  # how often the inbox was asked for
         self._inbox: list[bytes] = []
+        self._said: list[str | None] = []  # to all connections in IDLE
+        self._news = trio.lowlevel.ParkingLot()
         self._nursery = trio.open_nursery()
         self._scope = trio.CancelScope()
 
@@ -57,6 +63,11 @@ class MailServer:
     async def __aexit__(self, *error: object) -> None:
         self._scope.cancel()
         await self._nursery.__aexit__(None, None, None)
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        """Where it listens: for IMAP, and for SMTP."""
+        return self.imap_port, self.smtp_port
 
     @property
     def texts(self) -> list[str]:
@@ -88,6 +99,12 @@ class MailServer:
     def put(self, mail: bytes) -> None:
         """Add a mail as it is."""
         self._inbox.append(mail)
+        self._news.unpark_all()
+
+    def says(self, line: str | None) -> None:
+        """Send a line to the connections in IDLE; None closes them."""
+        self._said.append(line)
+        self._news.unpark_all()
 
     def renumbers(self) -> None:
         """Give every mail another UID, as a server does after its inbox was restored."""
@@ -96,20 +113,28 @@ class MailServer:
 
     async def _imap(self, lines: _Lines) -> None:
         await lines.send("* OK IMAP4rev1 ready")
+        shown = 0
         while (line := await lines.read()) is not None:
             if self.silent:
                 await trio.sleep_forever()
             tag, command, *rest = line.decode("utf-8", "replace").split(" ")
             match command.upper():
                 case "CAPABILITY":
-                    await lines.send("* CAPABILITY IMAP4rev1")
+                    await lines.send(f"* CAPABILITY IMAP4rev1{' IDLE' * self.notifying}")
                 case "LOGIN" if " ".join(rest) != f'"{USER}" "{PASSWORD}"':
                     await lines.send(f"{tag} NO [AUTHENTICATIONFAILED] not with {' '.join(rest)}")
                     continue
                 case "EXAMINE":
-                    self.asked += 1
+                    self.asked, shown = self.asked + 1, len(self._inbox)
                     for said in (f"{len(self._inbox)} EXISTS", f"OK [UIDVALIDITY {self.validity}] valid"):
                         await lines.send(f"* {said}")
+                case "IDLE" if not self.notifying:
+                    await lines.send(f"{tag} NO not now")
+                    continue
+                case "IDLE":
+                    if (known := await self._idle(lines, shown)) is None:
+                        return
+                    shown = known
                 case "UID" if rest[0] == "SEARCH":
                     await lines.send(f"* SEARCH {self._found(rest)}".strip())
                 case "UID":
@@ -119,6 +144,31 @@ class MailServer:
             await lines.send(f"{tag} OK done")
             if command.upper() == "LOGOUT":
                 return
+
+    async def _idle(self, lines: _Lines, shown: int) -> int | None:
+        """Notify until the client ends it; return how many mails it knows then, None if it is to be closed."""
+        said, is_done, self.waiting = len(self._said), False, self.waiting + 1
+        greeting = ["+ idling"]
+
+        async def read() -> None:
+            nonlocal is_done
+            await lines.read()
+            is_done = True
+            self._news.unpark_all()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            while not is_done and None not in self._said[said:]:
+                news = [f"* {(shown := len(self._inbox))} EXISTS"] if len(self._inbox) > shown else []
+                news = [*greeting, *news, *filter(None, self._said[said:])]
+                greeting, said = [], len(self._said)
+                if news:
+                    await lines.send("\r\n".join(news))
+                else:
+                    await self._news.park()
+            nursery.cancel_scope.cancel()
+        self.waiting -= 1
+        return shown if is_done else None
 
     def _found(self, rest: list[str]) -> str:
         last, start = self.first + len(self._inbox) - 1, rest[-1].partition(":")[0]

@@ -84,7 +84,7 @@ async def look_up(host: str, port: int) -> Sequence[str]:
 
 
 @cache
-def _trusting() -> ssl.SSLContext:
+def trusting() -> ssl.SSLContext:
     """Return what trusts the system's certificates: reading them is slow, and they take memory."""
     return ssl.create_default_context()
 
@@ -166,7 +166,7 @@ class Downloader:
     async def _context(self) -> ssl.SSLContext:
         if self._tls is not None:
             return self._tls
-        return await trio.to_thread.run_sync(_trusting)
+        return await trio.to_thread.run_sync(trusting)
 
     async def _visit(
         self, target: WebTarget, method: str, headers: Mapping[str, str], body: bytes | None, tls: ssl.SSLContext

@@ -18,10 +18,11 @@ from typing import Any
 
 import trio
 
-from pattern_core.testing import bluesky_server, channels, discord_server, matrix_server
+from pattern_core.testing import bluesky_server, channels, discord_server, mail_server, matrix_server
 from pattern_core.testing.bluesky_server import BlueskyServer
 from pattern_core.testing.channels import FeedServer, TelegramServer
 from pattern_core.testing.discord_server import DiscordServer
+from pattern_core.testing.mail_server import MailServer
 from pattern_core.testing.matrix_server import MatrixServer
 from tests.bench.report import Figure, quantile
 from tests.bench.server import cpu_s, rss_kib
@@ -40,6 +41,7 @@ SECRETS = {
     "discord": discord_server.TOKEN,
     "matrix": matrix_server.TOKEN,
     "bluesky": bluesky_server.PASSWORD,
+    "mail": mail_server.PASSWORD,
 }
 FEED = b"<rss><channel><item><guid>1</guid><title>One</title></item></channel></rss>"
 
@@ -55,12 +57,20 @@ def _kinds() -> dict[str, tuple[Any, Callable[[Any], dict[str, object]]]]:
             lambda one: {"handle": bluesky_server.HANDLE, "password": "bluesky", "base_url": one.url},
         ),
         "rss": (FeedServer(FEED), lambda one: {"url": f"{one.url}/feed"}),
+        "email": (MailServer(), _mail),
     }
+
+
+def _mail(server: MailServer) -> dict[str, object]:
+    imap, smtp = (f"127.0.0.1:{port}" for port in server.ports)
+    about = {"address": mail_server.USER, "user": mail_server.USER, "password": "mail"}
+    return {**about, "imap": imap, "smtp": smtp}
 
 
 def reach(ports: Sequence[int], configs: Sequence[Mapping[str, object]]) -> dict[str, str]:
     """The server's environment with what its sources may reach."""
     services = [one[key] for one in configs for key in ("base_url", "homeserver") if key in one]
+    services += [f"https://{one[key]}" for one in configs for key in ("imap", "smtp") if key in one]
     sources = {
         "allow_private": True,
         "ports": [80, *ports],
@@ -80,15 +90,16 @@ async def idle(folder: Path, scale: Scale, found: Found) -> None:
     async with AsyncExitStack() as stack:
         made: list[tuple[str, dict[str, object]]] = []
         ports: list[int] = []
-        for _ in range(scale.accounts // len(_kinds()) + 1):
+        for _ in range(1 - -scale.accounts // len(_kinds())):
             for kind, (service, config_of) in _kinds().items():
                 await stack.enter_async_context(service)
-                ports += getattr(service, "ports", (service.port,))
+                ports += getattr(service, "ports", None) or (service.port,)
                 made.append((kind, config_of(service)))
         homes = [f"c{number}" for number in range(len(made) // len(_kinds()))]
         more = {**reach(ports, [config for _, config in made]), "PATTERN_SUPERVISOR__IDLE_PARK_S": "5"}
         async with prepared(folder, homes, {}, more=more) as (server, client):
             first = len(_kinds())  # what each kind needs is loaded with its first account
+            added = len(made) - first
             for kind, config in made[:first]:
                 await _add(client, homes[0], kind, config, found)
             await _settled(server, client, first, scale, found)
@@ -98,11 +109,11 @@ async def idle(folder: Path, scale: Scale, found: Found) -> None:
             for number, (kind, config) in enumerate(made[first:], first):
                 await _add(client, homes[number // first], kind, config, found)
             await _settled(server, client, len(made), scale, found)
-            weight = (rss_kib(server) - memory) / 1_024 / scale.accounts
+            weight = (rss_kib(server) - memory) / 1_024 / added
             spent = cpu_s(server)
             await trio.sleep(scale.rest_s)
             share = (cpu_s(server) - spent) / scale.rest_s
-    note = f"{scale.accounts} accounts of {first} kinds, and {first} that were there before"
+    note = f"{added} accounts of {first} kinds, and {first} that were there before"
     found.figures += [
         Figure(name="an idle account", unit="MiB", values=[weight], most=MIB_PER_ACCOUNT, note=note),
         Figure(name="idle accounts in all", unit="% CPU", values=[(share - before) * 100], most=CPU_SHARE * 100),

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from pattern_core.agent_settings import KEYS, SHARES, AgentSettings, CompactionSettings, settings_of
+from pattern_core.agent_settings import KEYS, SHARES, AgentSettings, CompactionSettings, FileRule, settings_of
 from pattern_core.budgets.budget import TurnBudget
 from pattern_core.errors import InvalidInput
 from pattern_core.limits import TurnLimits
 from pattern_core.prompts.parts import Kind
 from pattern_core.rules.detectors import DetectorSettings
+from pattern_db.enums import FolderAccess
 
 ALL: dict[str, Any] = {
     "max_output_tokens": 500,
@@ -30,6 +31,7 @@ ALL: dict[str, Any] = {
     "on_doubt": "ask_human",
     "hibernate_after_s": 3600,
     "reflection_model": "openai/gpt-5.4-mini",
+    "files": [{"pattern": "*.toml", "access": "read"}],
 }
 
 
@@ -43,6 +45,7 @@ def test_every_key_is_read() -> None:
     assert (found.reasoning_effort, found.response_schema) == ("low", {"type": "object"})
     assert [(model.provider, model.model) for model in found.routing.fallback_models] == [("openai", "gpt-5.4-mini")]
     assert found.reflection_model is not None and found.reflection_model.model == "gpt-5.4-mini"
+    assert found.files == (FileRule(pattern="*.toml", access=FolderAccess.READ),)
 
 
 def test_nothing_and_null_mean_the_defaults() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -13,7 +12,7 @@ import trio
 
 from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.files import disk
-from pattern_core.files.disk import DiskEntry, UnreadableFile
+from pattern_core.files.disk import DiskEntry, UnreadableFile, matches
 from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind, take_fields
 from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json
@@ -22,8 +21,6 @@ FILES_MAX = 200  # that are watched; a pattern that matches more is refused
 TEXT_CHARS_MAX = 50_000  # of a file of which differences are shown
 KEPT_CHARS_MAX = 500_000  # of all files together: of the rest an event only says that they changed
 LINES_MAX = 2_000  # of a file of which differences are shown: comparing takes quadratic time
-_GLOB = re.compile(r"\*\*/|\*\*|\*|\?")
-_MEANS = {"**/": "(?:[^/]+/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 class FileSource(SourceKind):
@@ -51,15 +48,6 @@ def _root(config: Mapping[str, Json], settings: SourceSettings) -> Path:
     if not settings.roots:
         raise InvalidInput("no files may be watched; add the directory to `roots` below [sources] in pattern.toml")
     return disk.check_root(config["directory"], allowed=settings.roots, kept_out=settings.kept_out)
-
-
-def matches(pattern: str, name: str) -> bool:
-    """Return whether a pattern matches the name of a file: `*` within a part, `**` any parts."""
-    parts, at = [], 0
-    for found in _GLOB.finditer(pattern):
-        parts += [re.escape(pattern[at : found.start()]), _MEANS[found[0]]]
-        at = found.end()
-    return re.fullmatch("".join([*parts, re.escape(pattern[at:])]), name) is not None
 
 
 def _look(account: SourceAccount) -> Arrivals:

@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 import trio
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
+from pattern_core.files.disk import matches
 from pattern_core.mcp_servers.connection import McpConnection
 from pattern_core.mcp_servers.servers import reason_of
 from pattern_core.mcp_settings import McpSettings
-from pattern_core.sources.kinds.file import FILES_MAX, KEPT_CHARS_MAX, TEXT_CHARS_MAX, changes, matches
+from pattern_core.sources.kinds.file import FILES_MAX, KEPT_CHARS_MAX, TEXT_CHARS_MAX, changes
 from pattern_core.sources.source import Arrivals, SourceAccount, SourceKind, take_fields
 from pattern_core.web.policy import SourceSettings
 from pattern_db.columns import Json

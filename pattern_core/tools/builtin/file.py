@@ -1,28 +1,35 @@
 """The tools `file` and `file_save`: files in the folders that are attached to the agent.
 
 `file_save` is a tool of its own, because its effect lies outside the database, and not enabled by default, because it
-changes what belongs to a person. Idempotent: the same call puts the same words in the same place, whole or not at all.
+changes what belongs to a person. What a person changed since the agent read the file is kept: the text as the agent
+knows it is stored when it reads or saves the file, and both changes of it are merged, by lines, as half a line of each
+would be a line that no one wrote. Idempotent: a merge that the call made before a crash is recognised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Annotated, Literal
 
 import trio
 
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from pattern_core.files import disk
 from pattern_core.files.access import AgentFiles, Located
 from pattern_core.files.disk import UnreadableFile
 from pattern_core.files.passages import Prepared, hash_of, prepare, store
+from pattern_core.files.readers import read_text
+from pattern_core.memory.document import common_ends
 from pattern_core.messages import check_text
 from pattern_core.search import SearchRequest
 from pattern_core.tools.hits import clamp, excerpt
 from pattern_core.tools.tool import ToolContext, done, needed, tool
-from pattern_db.enums import EffectClass, PathType, SearchKind
-from pattern_db.tables import passages
+from pattern_db.connection import Connection
+from pattern_db.enums import EffectClass, FolderAccess, PathType, SearchKind
+from pattern_db.tables import passages, tool_state
 
 Operation = Literal["list", "read", "grep", "search", "write", "append", "replace"]
 LINES_DEFAULT = 200
@@ -34,6 +41,9 @@ MATCH_CHARS_MAX = 300
 HITS_DEFAULT = 8
 HIT_CHARS_MAX = 1_500
 FILE_CHARS_MAX = 200_000  # of what an agent writes
+SAVED = "file_save"
+COMPARED_LINES_MAX = 2_000  # comparing takes quadratic time
+KNOWN_MAX = 20  # files of which the text that an agent knows is stored
 _DID = {"write": "Wrote", "append": "Added to", "replace": "Changed"}
 
 
@@ -64,6 +74,7 @@ async def file(
         case "list":
             return await _list(access, folder, pattern)
         case "read":
+            await _note_read(context, await access.locate(needed(path, "path", op)))
             return await _read(access, needed(path, "path", op), start_line, lines)
         case "grep":
             found = await access.grep(
@@ -182,15 +193,111 @@ async def prepared(context: ToolContext, place: Located, data: bytes) -> Prepare
 async def file_save(
     context: ToolContext,
     path: Annotated[str, "`folder/path` in a folder that is attached to you for writing."],
-    content: Annotated[str, "The whole text of the file; what it held before is replaced."],
+    content: Annotated[str, "The whole text of the file; read it before you change it."],
 ) -> dict[str, object]:
-    """Write a text file into a directory of the machine that is attached to you for writing."""
+    """Write a text file into a directory of the machine that is attached to you for writing.
+
+    What others changed since you read it is kept.
+    """
     access = AgentFiles(context.storage.database, context.agent_id, context.sees_only)
     place = await access.for_writing(path, PathType.LOCAL)
-    data = check_text(content).encode()
+    text = check_text(content).replace("\r\n", "\n")
+    before = await trio.to_thread.run_sync(_now_at, place)
+    state = await context.storage.database.read(tool_state.read, context.agent_id, SAVED)
+    known, *merge = state.get(_key(place), [None])
+    after = text
+    if merge == [context.idempotency_key, hash_of(before).hex()]:  # before a crash, by this call
+        after = read_text(before)
+    elif before.strip():
+        after = await trio.to_thread.run_sync(_merged, place, known, text, before)
+    data = after.replace("\n", "\r\n" if b"\r\n" in before else "\n").encode()
     new = await prepared(context, place, data)
-    root = Path(place.attached.folder.path_value or "")
+    if after != text:
+        merge = [context.idempotency_key, hash_of(data).hex()]
+        await context.storage.database.write(_note(context, place, known, *merge))
     # Not abandoned when cancelled: a half-known outcome would be worse than waiting for the disk.
-    await trio.to_thread.run_sync(disk.write_file, root, place.name, data)
+    await trio.to_thread.run_sync(_put, place, before, data)
     context.work.store(store, new)
-    return done(f"Wrote {place.path}", bytes=len(data), passages=len(new.pieces))
+    context.work.store(_note(context, place, text))
+    words = "" if after == text else "; what others changed since you read it is in it, too: read it again"
+    return done(f"Wrote {place.path}{words}", bytes=len(data), passages=len(new.pieces))
+
+
+async def _note_read(context: ToolContext, place: Located) -> None:
+    """Store the text of a file that the agent may save, before it is shown: what changes later is merged."""
+    folder, access = place.attached.folder, place.attached.access
+    if folder.path_type is PathType.LOCAL and access is FolderAccess.READ_WRITE:
+        with suppress(NotFound, Unavailable, UnreadableFile):
+            text = await trio.to_thread.run_sync(lambda: read_text(_now_at(place)))
+            if len(text) <= FILE_CHARS_MAX:
+                context.work.store(_note(context, place, text))
+
+
+def _note(context: ToolContext, place: Located, *known: str) -> Callable[[Connection], None]:
+    """Return what stores the text of a file that an agent knows; with it, the call that merges it, and the result."""
+    agent_id, name, now = context.agent_id, _key(place), context.storage.now()
+
+    def note(connection: Connection) -> None:
+        state = tool_state.read(connection, agent_id, SAVED)
+        if len({*state, name}) > KNOWN_MAX:
+            tool_state.clear(connection, agent_id, SAVED)
+        if state.get(name) != [*known]:
+            tool_state.put(connection, agent_id, SAVED, name, [*known], now=now, names_max=KNOWN_MAX)
+
+    return note
+
+
+def _key(place: Located) -> str:
+    return f"{place.attached.folder.id}/{place.name}"
+
+
+def _now_at(place: Located) -> bytes:
+    """Return what is at a place on the disk; nothing if there is no file."""
+    try:
+        return disk.read_file(Path(place.attached.folder.path_value or ""), place.name)
+    except NotFound:
+        return b""
+
+
+def _put(place: Located, before: bytes, data: bytes) -> None:
+    if _now_at(place) != before:
+        raise Conflict(f"{place.path} was changed at this moment; nothing was written, save it again")
+    disk.write_file(Path(place.attached.folder.path_value or ""), place.name, data)
+
+
+def _merged(place: Located, known: str | None, text: str, before: bytes) -> str:
+    """Return the text that an agent made of the one that it knew, with what the file on the disk has of others.
+
+    Raises:
+        Conflict: the agent does not know the file, or both changed the same lines.
+        UnreadableFile: the file is not a text.
+    """
+    now = read_text(before)
+    if now in (known, text):
+        return text
+    if known is None:
+        raise Conflict(f"{place.path} is there, and you do not know what is in it; nothing was written, read it first")
+    lines, made, at, last = _lines(known), list[str](), 0, -1
+    for start, end, new in sorted({*_changes(lines, text), *_changes(lines, now)}):
+        if start < at or start == last:
+            raise Conflict(f"others changed line {start + 1} of {place.path}, too; nothing was written, read it again")
+        made += [*lines[at:start], *new]
+        at, last = end, start
+    return "\n".join([*made, *lines[at:]]) + "\n" * now.endswith("\n")
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")
+
+
+def _changes(before: Sequence[str], text: str) -> Iterator[tuple[int, int, Sequence[str]]]:
+    """Yield the ranges of lines that a text has others in place of; only one, if finding them would take long."""
+    after = _lines(text)
+    at, end = common_ends(before, after)
+    old, new = before[at : len(before) - end], after[at : len(after) - end]
+    if len(old) + len(new) > COMPARED_LINES_MAX:
+        yield at, at + len(old), tuple(new)
+        return
+    for tag, start, stop, first, last in SequenceMatcher(None, old, new).get_opcodes():
+        if tag != "equal":
+            yield at + start, at + stop, tuple(new[first:last])

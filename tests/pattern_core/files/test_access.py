@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pattern_core.errors import InvalidInput, NotFound
+from pattern_core.errors import InvalidInput, NotFound, PermissionDenied
 from pattern_core.files import access as module
 from pattern_core.files.access import AgentFiles, received_in
 from pattern_core.files.disk import UnreadableFile
 from pattern_db.enums import FolderAccess, PathType
-from pattern_db.tables import folders
+from pattern_db.tables import agents, folders
 from pattern_db.tables.folders import FolderRow
 from tests.pattern_core.files.samples import ADA, BOB, Shelf, pdf_of
 
@@ -82,9 +83,55 @@ async def test_other_agents_see_nothing(ada: AgentFiles, shelf: Shelf) -> None:
 
 @pytest.mark.parametrize("path", ["papers/../a.md", "papers//a.md", "papers/.x", "../papers/a.md"])
 async def test_paths_do_not_lead_out(ada: AgentFiles, path: str) -> None:
-    """Case 157."""
     with pytest.raises(InvalidInput):
         await ada.read(path, start_line=1, lines=1, chars_max=10)
+
+
+async def test_case_157_a_path_belongs_to_a_folder_or_to_none(shelf: Shelf, tmp_path: Path) -> None:
+    for name in ("one", "two", "one2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.md").write_text(f"In {name}.")
+    for name in ("one", "two"):
+        await shelf.local(tmp_path / name, name, access=FolderAccess.READ)
+    for name in ("one", "two"):
+        await shelf.index(name)
+    ada = AgentFiles(shelf.database, ADA)
+
+    async def read(path: str) -> str:
+        return (await ada.read(path, start_line=1, lines=1, chars_max=100)).text
+
+    root = tmp_path.resolve()
+    assert [await read(path) for path in (f"{root}/one/a.md", f"{root}/two/a.md", "two/a.md")] == [
+        "In one.",
+        "In two.",
+        "In two.",
+    ]
+    for outside in (f"{root}/one2/a.md", f"{root}/one/../one2/a.md", f"{root}/one", "/etc/passwd", "two/none.md"):
+        with pytest.raises((NotFound, InvalidInput)):
+            await read(outside)
+    assert (await ada.locate(f"{root}/two/new.md")).path == "two/new.md"  # to be written
+
+
+async def test_case_156_the_first_rule_that_matches_a_file_says_whether_it_is_written(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    rules = [
+        {"pattern": "*.config.toml", "access": "read"},
+        {"pattern": "src/**/*.rs", "access": "read_write"},
+        {"pattern": "src/**", "access": "read"},
+    ]
+    row = await shelf.database.read(agents.get, ADA)
+    await shelf.database.write(agents.update, replace(row, config={"files": rules}))
+    await shelf.local(tmp_path, access=FolderAccess.READ_WRITE)
+    ada = AgentFiles(shelf.database, ADA)
+    for name in ("src/main.rs", "src/a/b.rs", "other", "a/toml", "src.rs"):
+        assert (await ada.for_writing(f"notes/{name}", PathType.LOCAL)).name == name
+    for name in ("app.config.toml", "deep/app.config.toml", "src/main.py", "src/main.config.toml"):
+        with pytest.raises(PermissionDenied, match="you may only read"):
+            await ada.for_writing(f"notes/{name}", PathType.LOCAL)
+    await shelf.folders.attach("notes", ADA, FolderAccess.READ)
+    with pytest.raises(PermissionDenied, match="for reading only"):  # a rule allows no more than the folder
+        await ada.for_writing("notes/src/main.rs", PathType.LOCAL)
 
 
 async def test_files_are_listed_by_pattern(ada: AgentFiles) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, Unavailable
 from pattern_core.files import disk
-from pattern_core.files.disk import DEPTH_MAX, UnreadableFile
+from pattern_core.files.disk import DEPTH_MAX, UnreadableFile, matches
 
 
 @pytest.fixture
@@ -231,3 +231,20 @@ def test_a_directory_is_listed_within_its_bound(tmp_path: Path) -> None:
 def test_what_programs_leave_behind_is_left_out(name: str, as_file: bool, as_directory: bool) -> None:
     assert disk.is_left_out(name) is as_file
     assert disk.is_left_out(name, is_directory=True) is as_directory
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fits"),
+    [
+        ("*.rs", "foo.rs", True),
+        ("*.rs", "foo.txt", False),
+        ("src/**/*.rs", "src/foo.rs", True),
+        ("src/**/*.rs", "src/a/b.rs", True),
+        ("src/**/*.rs", "test/foo.rs", False),
+        ("[", "a", False),
+        ("a?.md", "ab.md", True),
+    ],
+)
+def test_patterns_of_files(pattern: str, name: str, fits: bool) -> None:
+    """Case 154."""
+    assert matches(pattern, name) is fits

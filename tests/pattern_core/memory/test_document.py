@@ -7,7 +7,18 @@ from loro import ID, LoroDoc
 
 from pattern_core.ids import seeded_randomness
 from pattern_core.memory.block import Attribution
-from pattern_core.memory.document import Change, Count, DocumentDamaged, Keys, Signed, Splice, Spliced, Writes, new_peer
+from pattern_core.memory.document import (
+    Change,
+    Count,
+    DocumentDamaged,
+    Keys,
+    Signed,
+    Splice,
+    Spliced,
+    Writes,
+    common_ends,
+    new_peer,
+)
 from tests.pattern_core.memory.life import Pen
 from tests.pattern_core.memory.rig import BY_USER
 
@@ -173,3 +184,10 @@ def test_containers_that_are_empty_are_left_out() -> None:
 def test_changes_made_for_another_content_are_damage(change: Spliced) -> None:
     with pytest.raises(DocumentDamaged, match="refused an edit"):
         Pen(1).apply({"content": change})
+
+
+def test_the_ends_that_texts_and_lists_have_in_common_do_not_overlap() -> None:
+    assert common_ends("abcXde", "abcYYde") == (3, 2)
+    assert common_ends("aaa", "aa") == (2, 0)
+    assert common_ends(["one", "two"], ["two"]) == (0, 1)
+    assert common_ends("", "a") == (0, 0)

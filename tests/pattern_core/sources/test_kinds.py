@@ -13,7 +13,7 @@ import pytest
 
 from pattern_core.errors import InvalidInput, NotFound, PatternError, PermissionDenied
 from pattern_core.sources.kinds import SOURCES, kind_of
-from pattern_core.sources.kinds.file import FILES_MAX, matches
+from pattern_core.sources.kinds.file import FILES_MAX
 from pattern_core.sources.kinds.rss import read_feed
 from pattern_core.sources.kinds.telegram import TelegramChannel
 from pattern_core.sources.kinds.webhook import WINDOW_S
@@ -51,23 +51,6 @@ def feed(*ids: int) -> bytes:
 
 def test_every_kind_can_be_made() -> None:
     assert all(kind_of(name).fields for name in SOURCES)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "name", "fits"),
-    [
-        ("*.rs", "foo.rs", True),
-        ("*.rs", "foo.txt", False),
-        ("src/**/*.rs", "src/foo.rs", True),
-        ("src/**/*.rs", "src/a/b.rs", True),
-        ("src/**/*.rs", "test/foo.rs", False),
-        ("[", "a", False),
-        ("a?.md", "ab.md", True),
-    ],
-)
-def test_patterns_of_files(pattern: str, name: str, fits: bool) -> None:
-    """Case 154."""
-    assert matches(pattern, name) is fits
 
 
 async def test_hand_edits_of_files_are_seen_as_differences(tmp_path: Path) -> None:

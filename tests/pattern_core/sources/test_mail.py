@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from pattern_core.sources.kinds.mail import MailChannel
 from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, SourceEvent
 from pattern_core.testing.mail_server import AUTHORITY, PASSWORD, USER, MailServer
 from pattern_core.testing.model import calls, says
+from pattern_core.web.download import trusting as trusted
 from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.connection import opened_at
 from pattern_db.enums import PersonStatus
@@ -364,6 +366,78 @@ async def test_the_password_is_shown_nowhere_and_silence_ends(monkeypatch: pytes
             await polls(server)
 
 
+@asynccontextmanager
+async def listening(server: MailServer, *, then: Callable[[], object] = lambda: None) -> AsyncIterator[list[Any]]:
+    """Listen at an inbox, and do something when its place is stored; yield the texts of the mails that came, at last
+    the seconds until the next connection.
+    """
+    found: list[Any] = []
+
+    async def receive(arrived: Arrivals) -> None:
+        if arrived.events or not found:
+            found.extend([event.text for event in arrived.events])
+        if server.asked == 1:
+            then()
+
+    async def listens() -> None:
+        found.append(await account(server).call(KIND.listen, receive))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listens)
+        yield found
+        nursery.cancel_scope.cancel()
+        nursery.cancel_scope.deadline = trio.current_time()
+    with trio.fail_at(nursery.cancel_scope.deadline + 5):  # a server has 20 to answer
+        await until(lambda: not module._threads.borrowed_tokens)
+
+
+async def test_a_mail_is_there_within_two_seconds_and_no_thread_waits_for_it() -> None:
+    async with MailServer() as server:
+        async with listening(server) as found:
+            waits = list[float]()
+            for number in range(3):
+                await until(lambda: server.waiting and not module._threads.borrowed_tokens)
+                server.arrives(f"mail {number}")
+                began = trio.current_time()
+                await until(lambda: len(found) > len(waits))
+                waits.append(trio.current_time() - began)
+            assert min(waits) < 2  # the others, when the machine has something else to do
+            await until(lambda: server.waiting)
+            assert server.asked == 4
+            server.says("* OK Still here")
+            await until(lambda: server.asked == 5 and server.waiting)
+            assert found == ["mail 0", "mail 1", "mail 2"]
+        await until(lambda: not server.waiting)
+
+
+async def test_a_mail_that_comes_before_the_server_would_notify_is_there_too() -> None:
+    async with MailServer() as server, listening(server, then=lambda: server.arrives("early")) as found:
+        await until(lambda: found == ["early"])
+
+
+async def test_a_connection_that_broke_or_is_silent_loses_no_mail(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with MailServer() as server:
+        async with listening(server) as found:
+            await until(lambda: server.waiting)
+            server.says(None)
+            await until(lambda: found)
+            assert 50 < found[0] <= 60
+        server.asked = 0
+        async with listening(server, then=lambda: setattr(server, "notifying", False)) as found:
+            await until(lambda: found)
+            assert 50 < found[0] < 60
+        async with listening(server) as found:  # it cannot notify
+            await until(lambda: found)
+            assert found == [60.0]
+        server.notifying = True
+        monkeypatch.setattr(module, "IDLE_S", 0.1)
+        async with listening(server):
+            await until(lambda: server.asked > 5)
+        server.silent = True
+        async with listening(server) as found:
+            await until(lambda: module._threads.borrowed_tokens)
+
+
 async def test_a_server_that_is_not_encrypted_or_is_another_gets_no_password(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -381,20 +455,31 @@ async def test_a_server_that_is_not_encrypted_or_is_another_gets_no_password(
         with pytest.raises(Unavailable, match="certificate verify failed"):
             await polls(server)
         trusting = ssl.create_default_context(cadata=CERTIFICATE)
-        for host, asked in (("example.org", 1), ("example.com", 1)):
-            line = module._Line(host, server.imap_port, "127.0.0.1", USER, PASSWORD, tls=trusting)
+        other = encrypted(server, "example.com", trusting)
+        with pytest.raises(Unavailable, match="certificate verify failed"):
+            await other.run(lambda: module._Imap(other))
+        other.close()
+        assert server.asked == 0
+        line = encrypted(server, "example.org", trusting)
+        imap = await line.run(lambda: module._Imap(line))
+        await line.run(imap.open_inbox)
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(imap.until_changed)
+                await until(lambda: server.waiting)
+                server.arrives("Hi")
+        line.close()
+        assert server.asked == 1
+        assert not line.needs_tls and PASSWORD not in repr(line)
+        monkeypatch.setattr(module, "IMPLICIT_TLS", ())
+        assert [replace(line, address=one).needs_tls for one in ("127.0.0.1", "192.0.2.1")] == [False, True]
+    assert trusted().verify_mode is ssl.CERT_REQUIRED and trusted().check_hostname
 
-            def signs_in(line: module._Line = line) -> None:
-                with module._Imap(line) as imap:
-                    imap.sign_in()
-                    imap.select("INBOX", readonly=True)
 
-            with suppress(ssl.SSLCertVerificationError):
-                await trio.to_thread.run_sync(signs_in)
-            assert server.asked == asked
-        line = module._Line("mx.example.org", 143, "192.0.2.1", "u", "p")
-        assert line.needs_tls and "p" not in repr(line).split("'")
-        assert line.tls.verify_mode is ssl.CERT_REQUIRED and line.tls.check_hostname
+def encrypted(server: MailServer, host: str, tls: ssl.SSLContext) -> module._Line:
+    """A connection to the server, which should be called `host`."""
+    sock = socket.create_connection(("127.0.0.1", server.imap_port), 5)
+    return module._Line(host, server.imap_port, "127.0.0.1", USER, PASSWORD, sock, tls)
 
 
 async def test_a_configuration_that_cannot_be_is_refused() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, PermissionDenied
-from pattern_core.tools.builtin.file import FILE_CHARS_MAX, file, file_save
+from pattern_core.tools.builtin.file import FILE_CHARS_MAX, KNOWN_MAX, file, file_save
 from pattern_core.unit_of_work import UnitOfWork
 from pattern_db.enums import FolderAccess
 from tests.pattern_core.files.samples import Shelf
@@ -81,7 +81,7 @@ async def test_a_call_that_is_not_stored_writes_nothing(tools: ToolRig, shelf: S
 
 
 async def test_an_addition_to_what_changed_meanwhile_is_refused(tools: ToolRig, shelf: Shelf) -> None:
-    """Case 158: what a person changes in between is kept."""
+    """What a person changes in between is kept, in a folder of the database."""
     work = UnitOfWork()
     await file.call(tools.context(work), {"op": "append", "path": "papers/garden.md", "content": "More."})
     await shelf.folders.put_file("papers", "garden.md", b"Something else.")
@@ -142,6 +142,92 @@ async def test_what_does_not_fit_is_not_saved(tools: ToolRig, tmp_path: Path) ->
         await tools.call(file, op="write", path="notes/a.md", content="x")
     assert [one.name for one in tmp_path.iterdir()] == ["link.md"]
     assert not (tmp_path.parent / "out.md").exists()
+
+
+@pytest.fixture
+async def outside(tools: ToolRig, tmp_path: Path) -> Shelf:
+    """Ada may write in `notes`, a directory."""
+    shelf = Shelf(tools.rig.database)
+    await shelf.local(tmp_path, access=FolderAccess.READ_WRITE)
+    return shelf
+
+
+@pytest.fixture
+async def notes(tools: ToolRig, outside: Shelf, tmp_path: Path) -> Path:
+    """A file with six lines in `notes`, which Ada has read."""
+    place = tmp_path / "list.md"
+    place.write_text("one\ntwo\nthree\nfour\nfive\nsix\n")
+    await outside.index()
+    await tools.call(file, op="read", path="notes/list.md")
+    return place
+
+
+async def save(tools: ToolRig, text: str) -> str:
+    return str((await tools.call(file_save, path="notes/list.md", content=text))["message"])
+
+
+async def test_case_158_what_a_person_and_an_agent_change_is_merged_and_saved(
+    tools: ToolRig, outside: Shelf, notes: Path
+) -> None:
+    notes.write_text("zero\none\ntwo\nthree\nfour\nfive\nSIX\n")
+    await outside.index()  # the periodic scan: what the agent knows is still the text that it read
+    said = await save(tools, "one\nTWO\nthree\nfive\nsix")
+    assert notes.read_text() == "zero\none\nTWO\nthree\nfive\nSIX\n" and "read it again" in said
+    hits = (await tools.call(file, op="search", query="zero"))["data"]["hits"]
+    assert [hit["path"] for hit in hits] == ["notes/list.md"]
+    # The agent did not read it again, and goes on with the text as it knows it.
+    notes.write_text(notes.read_text() + "seven\n")
+    await save(tools, "one\nTWO\n3\nfive\nsix\n")
+    assert notes.read_text() == "zero\none\nTWO\n3\nfive\nSIX\nseven\n"
+    await tools.call(file, op="read", path="notes/list.md", start_line=2, lines=1)
+    assert await save(tools, "all new\n") == "Wrote notes/list.md"
+    assert notes.read_text() == "all new\n"
+
+
+async def test_a_line_that_both_changed_or_a_file_that_was_not_read_is_not_overwritten(
+    tools: ToolRig, outside: Shelf, notes: Path
+) -> None:
+    theirs = "one\n2\nthree\nfour\nfive\nsix\n"
+    notes.write_text(theirs)
+    for text in ("one\nTWO\nthree\nfour\nfive\nsix\n", "one\nall new\n"):
+        with pytest.raises(Conflict, match="line 2"):
+            await save(tools, text)
+    tools.agent_id = "agt_bob"
+    await outside.folders.attach("notes", "agt_bob", FolderAccess.READ_WRITE)
+    with pytest.raises(Conflict, match="read it first"):
+        await save(tools, "mine\n")
+    assert notes.read_text() == theirs
+    await tools.call(file, op="read", path="notes/list.md")
+    notes.write_bytes(b"one\r\n2\r\nthree\r\nfour\r\nfive\r\n6\r\n")  # another editor
+    await save(tools, "1\n2\nthree\nfour\nfive\nsix\n")
+    assert notes.read_bytes() == b"1\r\n2\r\nthree\r\nfour\r\nfive\r\n6\r\n"
+    notes.write_bytes(b"\0\1\2 not text")
+    with pytest.raises(InvalidInput, match="binary"):
+        await save(tools, "mine\n")
+    notes.write_text(" \n")
+    await save(tools, "mine\n")
+    assert notes.read_text() == "mine\n"
+
+
+async def test_a_save_that_was_not_stored_is_made_once(tools: ToolRig, notes: Path) -> None:
+    """As after a crash: the file was written, and the call was not stored."""
+    notes.write_text("b\nd\nd\nd\nb\nb\nb\n")
+    await tools.call(file, op="read", path="notes/list.md")
+    notes.write_text("b\nd\nd\nd\ne\nb\nb\n")
+    for _ in range(2):
+        work = UnitOfWork()
+        content = "b\nd\nd\nd\nb\nb\nb\nd\nb\n"
+        await file_save.call(tools.context(work), {"path": "notes/list.md", "content": content})
+        work.settle(committed=False)
+        assert notes.read_text() == "b\nd\nd\nd\ne\nb\nb\nd\nb\n"
+
+
+async def test_the_texts_of_only_so_many_files_are_kept(tools: ToolRig, notes: Path) -> None:
+    for number in range(KNOWN_MAX):
+        await tools.call(file_save, path=f"notes/{number}.md", content="mine\n")
+    notes.write_text("theirs\n")
+    with pytest.raises(Conflict, match="read it first"):
+        await save(tools, "mine\n")
 
 
 async def test_case_161_a_change_after_reading_some_lines_keeps_the_whole_file(tools: ToolRig, shelf: Shelf) -> None:
