@@ -17,6 +17,7 @@ from pattern_core.approvals import (
     ApprovalQuestion,
     Approvals,
     Grants,
+    requested,
 )
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import Ids, seeded_randomness
@@ -25,6 +26,7 @@ from pattern_core.testing import StoppedClock
 from pattern_core.timers import Timers
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.enums import ApprovalKind, ApprovalStatus
+from pattern_db.journal import approvals
 from tests.pattern_core.turns.rig import ADA, Rig, accepted
 from tests.support import USER, Running, rows, running
 
@@ -73,6 +75,18 @@ async def world() -> AsyncIterator[World]:
 
 def other(number: int) -> ApprovalQuestion:
     return ApprovalQuestion(kind=ApprovalKind.MEMORY, request={"number": number}, audience="human")
+
+
+async def test_a_question_is_an_event_with_its_end() -> None:
+    async with world() as here:
+        approval = await here.approvals.get(await here.ask())
+        [event] = [one for one in await here.running.events() if one.name == "approval.requested"]
+        assert event.data == {
+            "approval_id": approval.id, "kind": "memory", "audience": "partner", "request": dict(QUESTION.request),
+            "expires_at": "2026-01-01T00:01:00.000Z",
+        }  # fmt: skip
+        stored = await here.running.database.read(approvals.get, approval.id)
+        assert requested(stored) == event.data
 
 
 async def test_a_yes_does_it_once() -> None:

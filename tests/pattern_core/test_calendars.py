@@ -54,6 +54,16 @@ async def test_events_take_place_where_their_zone_says() -> None:
             "2026-03-30T09:00", "07:00", "07:15")  # fmt: skip
 
 
+async def test_a_list_has_what_takes_place_at_its_first_moment_and_not_at_its_last() -> None:
+    async with scheduled() as here:
+        await of(here).create(DENTIST)
+        await of(here).create({"title": "Bell", "starts_at": "2026-01-01T10:00"})
+        both = {"2026-01-01T10:00 Bell", "2026-01-01T10:00 Dentist"}
+        assert set(await starts(here, "2026-01-01T10:00:00.000Z", "2026-01-01T11:00:00.000Z")) == both
+        assert await starts(here, "2026-01-01T10:00:00.001Z", "2026-01-02") == ["2026-01-01T10:00 Dentist"]
+        assert await starts(here, "2026-01-01", "2026-01-01T10:00:00.000Z") == []
+
+
 async def test_pages_continue_where_the_last_one_ended() -> None:
     async with scheduled() as here:
         for number in range(3):
