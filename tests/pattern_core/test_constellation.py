@@ -99,6 +99,13 @@ async def test_draining_rests_at_a_step_border_and_the_next_start_continues() ->
             assert "step.superseded" not in await again.names(turn_id)
 
 
+async def test_what_has_ended_cannot_be_cancelled() -> None:
+    async with acting(otherwise=says("ok")) as world:
+        turn = await world.say("hi")
+        assert not await world.constellation.cancel(turn.id)
+        assert (await world.constellation.turn(turn.id)).status == "completed"
+
+
 async def test_deleting_an_agent_ends_what_it_does_and_what_waits() -> None:
     async with running(otherwise=lambda _request: Paced(answer=says("late"), gate=trio.Event())) as world:
         ada = await world.agent()
