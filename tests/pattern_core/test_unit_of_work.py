@@ -61,12 +61,12 @@ async def test_a_block_that_raises_commits_nothing() -> None:
 
 
 def test_the_last_that_waits_is_settled_first() -> None:
-    work, order = UnitOfWork(), list[tuple[int, bool]]()
+    work, first, last = UnitOfWork(), list[bool](), list[bool]()
     assert not work.has_writes
-    for number in range(3):
-        work.when_settled(lambda committed, number=number: order.append((number, committed)))  # type: ignore[misc]
+    work.when_settled(lambda committed: first.append(committed and bool(last)))
+    work.when_settled(last.append)
     work.settle(committed=True)
     work.settle(committed=False)
-    assert order == [(2, True), (1, True), (0, True)]
+    assert first == last == [True]
     work.event("noted", {})
     assert work.has_writes

@@ -23,6 +23,7 @@ import pytest
 import trio
 
 from pattern_core.errors import InvalidInput, Unavailable
+from pattern_core.models.errors import ModelError
 from pattern_core.testing.model import says
 from pattern_core.testing.wire import Play, WireRequest, WireServer, document
 from pattern_core.testing.wire_openai import replies
@@ -30,7 +31,7 @@ from pattern_db.files import holder_of
 from pattern_server.cli.child import ensure_server
 from pattern_server.cli.client import RunningServer, running_server
 from pattern_server.cli.output import Output
-from pattern_server.cli.up import LOCAL_SERVERS, Candidate, _move_from_rules, _named, _reload, find_models
+from pattern_server.cli.up import LOCAL_SERVERS, Candidate, _ask, _choose, _move_from_rules, _named, _reload, find_models
 from pattern_server.config import load
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json
 
@@ -304,6 +305,45 @@ def test_a_model_is_named_with_its_provider_and_its_address(
     ):
         with pytest.raises(InvalidInput, match=says_what):
             _named(known, wanted, address)
+
+
+async def test_a_model_is_asked_and_what_does_not_answer_is_said(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load(data_dir=data_dir)
+    async with WireServer(otherwise=ollama) as server:
+        candidate = Candidate("mine", "qwen3:8b", {"kind": "openai", "base_url": f"{server.url}/v1"})
+        trial = await _ask(config, Output(), candidate, must_answer=True)
+    assert trial is not None and trial.answer == ANSWER
+    shown = capsys.readouterr()
+    assert f"  > {ANSWER}\n" in shown.out and trial.question in shown.out and "Asking mine/qwen3:8b" in shown.err
+    async with WireServer(otherwise=document({"error": {"message": "no such model"}}, status=404)) as server:
+        candidate = Candidate("mine", "m", {"kind": "openai", "base_url": f"{server.url}/v1"})
+        assert await _ask(config, Output(), candidate, must_answer=False) is None
+        assert "It does not answer: " in capsys.readouterr().err
+        with pytest.raises(ModelError):
+            await _ask(config, Output(), candidate, must_answer=True)
+        assert "nothing was changed" in capsys.readouterr().err
+
+
+async def test_a_default_that_is_configured_is_used_as_it_is(data_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "pattern.toml"
+    file.write_text('default_provider = "mine"\ndefault_model = "m"\n[providers.mine]\nkind = "openai"\n'
+                    'base_url = "http://127.0.0.1:9/v1"\n')  # fmt: skip
+    config = load(file, data_dir=data_dir)
+    assert await _choose(config, Output(), None, None, yes=True) == (Candidate("mine", "m"), False)
+    chosen, is_new = await _choose(config, Output(), "mine/other", None, yes=True)
+    assert (chosen, is_new) == (Candidate("mine", "other"), True)
+    assert chosen is not None and chosen.added_to(config) is config
+
+
+def test_without_a_server_there_is_none_to_stop_or_show(pattern: Pattern, data_dir: Path) -> None:
+    stopped = pattern("down", "--json")
+    assert (stopped.code, stopped.json) == (0, {"stopped": None})
+    shown = pattern("status", "--json")
+    assert (shown.code, shown.json["running"], shown.json["log"]) == (1, False, None)
+    assert shown.json["data_directory"] == str(data_dir) and "pattern up" in shown.err
+    assert pattern("up", "--base-url", "http://127.0.0.1:9/v1").code == 2
 
 
 @pytest.mark.parametrize(
