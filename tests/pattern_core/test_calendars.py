@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pattern_core import calendars as module
 from pattern_core.calendars import Calendar, place_of
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_db.enums import EventOccurrenceStatus
@@ -103,6 +104,19 @@ async def test_an_occurrence_is_moved_cancelled_and_noted() -> None:
         ]
         await calendar.delete("Stand-up")
         assert await starts(here, "2026-01-01", "2026-01-20") == []
+
+
+async def test_only_so_many_occurrences_differ_from_their_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHANGED_MAX", 2)
+    async with scheduled() as here:
+        calendar = of(here)
+        await calendar.create(STANDUP)
+        for day in ("05", "07"):
+            await calendar.change("Stand-up", f"2026-01-{day}T09:00", {"notes": "x"})
+        with pytest.raises(InvalidInput, match="2 occurrences differ from the rule"):
+            await calendar.change("Stand-up", "2026-01-12T09:00", {"notes": "x"})
+        changed = await calendar.change("Stand-up", "2026-01-07T09:00", {"notes": "y"})  # which differs already
+        assert changed.notes == "y"
 
 
 async def test_an_event_that_moves_keeps_its_length_and_its_zone_is_never_guessed() -> None:

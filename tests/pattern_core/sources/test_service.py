@@ -62,7 +62,9 @@ async def test_a_status_is_an_error(status: int, said: object, kind: type[Patter
 
 async def test_what_was_done_is_answered() -> None:
     for status, said in ((200, {"ok": True}), (201, [1]), (202, {}), (204, None)):
-        async with WireServer(otherwise=Play(status=status) if said is None else document(said, status=status)) as server:
+        async with WireServer(
+            otherwise=Play(status=status) if said is None else document(said, status=status)
+        ) as server:
             row = SourceRow("src_1", "it", "telegram", {}, START, START)
             account = SourceAccount(row=row, settings=settings(server), clock=StoppedClock())
             assert (await API.call(account, f"{server.url}/x", {}, secrets=()))[0] == said

@@ -107,7 +107,10 @@ def test_answers_are_read_and_kept(
     assert found is not None and len(found) == 7
     assert answers(kept)["OrphanedMemory"]["target_agent"] == "Ben"
     assert answers(kept)["CorruptContent"]["new_content"] == "Half a cup."
-    assert answers(kept)["OrphanedMessage"] == {"issue_id": answers(kept)["OrphanedMessage"]["issue_id"], "action": "delete"}
+    assert answers(kept)["OrphanedMessage"] == {
+        "issue_id": answers(kept)["OrphanedMessage"]["issue_id"],
+        "action": "delete",
+    }
     assert asked(monkeypatch, archive) == found, "nothing is left to ask"
 
 

@@ -31,7 +31,16 @@ from pattern_db.files import holder_of
 from pattern_server.cli.child import ensure_server
 from pattern_server.cli.client import RunningServer, running_server
 from pattern_server.cli.output import Output
-from pattern_server.cli.up import LOCAL_SERVERS, Candidate, _ask, _choose, _move_from_rules, _named, _reload, find_models
+from pattern_server.cli.up import (
+    LOCAL_SERVERS,
+    Candidate,
+    _ask,
+    _choose,
+    _move_from_rules,
+    _named,
+    _reload,
+    find_models,
+)
 from pattern_server.config import load
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json
 
@@ -284,9 +293,7 @@ async def test_a_port_in_use_is_replaced_only_where_none_was_named(
     assert is_started and not server.url.endswith(f":{usual.port}")
 
 
-def test_a_model_is_named_with_its_provider_and_its_address(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_named_with_its_provider_and_its_address(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     config = load(data_dir=data_dir)
     assert _named(config, "openai/gpt", None) == Candidate("openai", "gpt", {"api_key_env": "OPENAI_API_KEY"})
@@ -295,7 +302,9 @@ def test_a_model_is_named_with_its_provider_and_its_address(
         "kind": "openai", "base_url": f"http://127.0.0.1:{LOCAL_SERVERS['ollama']}/v1",
     }  # fmt: skip
     known = Candidate("mine", "a/b", {"kind": "openai", "base_url": "http://h/v1"}).added_to(config)
-    assert _named(known, "mine/a/b", "http://h/v1") == Candidate("mine", "a/b", _named(config, "x/y", "http://h/v1").section)
+    assert _named(known, "mine/a/b", "http://h/v1") == Candidate(
+        "mine", "a/b", _named(config, "x/y", "http://h/v1").section
+    )
     assert _named(known, "mine/other", None) == Candidate("mine", "other", None)
     for wanted, address, says_what in (
         ("mine/m", "http://other/v1", "configured already, at another address"),

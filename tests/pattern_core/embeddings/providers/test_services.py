@@ -17,6 +17,7 @@ from pattern_core.embeddings.embedder import TEXTS_MAX, Embedder, EmbedderUnavai
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.providers.services import (
     RemoteEmbedder,
+    listed,
     make_google,
     make_ollama,
     make_openai,
@@ -245,6 +246,20 @@ def test_vectors_have_unit_length_and_keep_their_direction(values: list[float]) 
 def test_what_cannot_be_compared_is_refused(values: object, words: str) -> None:
     with pytest.raises(Malformed, match=words):
         unit_vector(values)
+
+
+def test_a_list_is_in_the_order_of_its_numbers() -> None:
+    def found(*indexes: object) -> list[object]:
+        return listed({"data": [{"index": index, "embedding": index} for index in indexes]}, "data", "embedding")
+
+    assert found(1, 0, 2) == [0, 1, 2] and found(None, None) == [None, None]
+    assert listed({"values": [3, 4]}, "values", None) == [3, 4]
+    for gap in ((0, 0), (1, 2), (0, 2)):
+        with pytest.raises(Malformed, match="without gaps"):
+            found(*gap)
+    for answer in ({}, {"data": "none"}, {"data": [1]}):
+        with pytest.raises(Malformed, match="no list"):
+            listed(answer, "data", "embedding")
 
 
 def of_google(text: str) -> dict[str, object]:
