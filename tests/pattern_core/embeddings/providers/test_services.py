@@ -373,8 +373,8 @@ async def test_the_digest_of_ollama_s_weights_is_part_of_the_fingerprint_if_it_i
         {"models": [{"name": "other"}]},
     ]
     fingerprints = []
-    for listed in tags:
-        async with served(document(listed), otherwise=ollama, make=make_ollama, model="") as (embedder, server):
+    for found in tags:
+        async with served(document(found), otherwise=ollama, make=make_ollama, model="") as (embedder, server):
             fingerprints.append((await embedder.info()).fingerprint)
             assert (server.requests[0].method, server.requests[0].path) == ("GET", "/api/tags")
             await embedder.embed(["a"], purpose="passage")
