@@ -141,18 +141,19 @@ def test_rows_in_one_text_are_counted_and_cut(count: int) -> None:
 def test_a_search_is_narrow_if_it_may_leave_out_most() -> None:
     assert not search.is_narrow(Filters())
     assert not search.is_narrow(Filters(roles=None, before="9", include_superseded=True, now=NOW))
-    names = ("agents", "since", "until", "tags", "workspace", "sessions")
-    assert all(search.is_narrow(Filters(**{name: ""})) for name in names)
+    by_words = Filters(since=NOW), Filters(until=NOW), Filters(workspace="w")
+    by_lists = Filters(agents=[]), Filters(tags=[]), Filters(sessions=[])
+    assert all(map(search.is_narrow, (*by_words, *by_lists)))
     assert search.is_narrow(Filters(roles=[Role.USER])) and search.is_narrow(Filters(roles=[*Role]))
 
 
 def test_filters_hold_for_rows_of_vectors(db: Connection, say: Say) -> None:
-    for agent in ("ada", "bob"):
-        row = say(1 if agent == "ada" else 2, "tea", agent=agent)
+    ada, bob = say(1, "tea", agent="ada"), say(2, "tea", agent="bob")
+    for row in (ada, bob):
         vector_rows.insert(db, VectorRow(kind=SearchKind.MESSAGE, ref=row.id, scope=row.agent_id))
     allowed = search.condition(SearchKind.MESSAGE, Filters(agents=["agt_bob"]))
     found = db.execute(f"SELECT e.ref FROM embeddings AS e WHERE {allowed.sql}", dict(allowed.values)).fetchall()
-    assert found == [(row.id,)]
+    assert found == [(bob.id,)]
 
 
 def test_bm25_puts_what_holds_more_first(db: Connection, say: Say) -> None:
