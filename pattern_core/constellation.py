@@ -429,13 +429,12 @@ class Constellation:
         Raises:
             NotFound: there is no such turn.
         """
-        view = await self.turn(turn_id)
-        if view.has_ended:
+        await self.turn(turn_id)
+        if not await self._end_queued(turn_id, reason):
             return False
-        asked = await self._end_queued(turn_id, reason)
         if not self._actors.cancel(turn_id, reason) and not self._runs.cancel(reason, turn_id):
             await self._actors.end_waiting(turn_id, cancelled(reason))
-        return asked
+        return True
 
     async def _end_queued(self, turn_id: str, reason: str) -> bool:
         """Store the request to stop a turn, and end it if it is still queued; return False if it had ended."""

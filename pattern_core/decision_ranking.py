@@ -132,7 +132,7 @@ class RankedDecisions:
     ) -> list[tuple[int, DecisionRow]]:
         """Return the decisions of a workspace to show with a message, which is asked from the folder `cwd`, if any."""
         tokens, version = prompt_tokens(words), meta.get(connection, meta.DECISIONS)
-        if len(words.strip()) < WORDS_CHARS_MIN or len(tokens) < 2:
+        if len(words.strip()) < WORDS_CHARS_MIN:
             return []
         known, index = self._indexes.get(workspace) or ("", DecisionIndex(()))  # None: nothing has changed yet
         if known != version:

@@ -17,6 +17,7 @@ from pattern_core.approvals import (
     ApprovalQuestion,
     Approvals,
     Grants,
+    requested,
 )
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import Ids, seeded_randomness
@@ -25,8 +26,9 @@ from pattern_core.testing import StoppedClock
 from pattern_core.timers import Timers
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_db.enums import ApprovalKind, ApprovalStatus
+from pattern_db.journal import approvals
 from tests.pattern_core.turns.rig import ADA, Rig, accepted
-from tests.support import USER, Running, rows, running
+from tests.support import USER, Running, rows, running, until
 
 QUESTION = ApprovalQuestion(kind=ApprovalKind.MEMORY, request={"label": "human", "text": "Ada"}, audience="partner")
 YES, NO = True, False
@@ -73,6 +75,31 @@ async def world() -> AsyncIterator[World]:
 
 def other(number: int) -> ApprovalQuestion:
     return ApprovalQuestion(kind=ApprovalKind.MEMORY, request={"number": number}, audience="human")
+
+
+async def test_a_question_is_an_event_with_its_end() -> None:
+    async with world() as here:
+        approval = await here.approvals.get(await here.ask())
+        [event] = [one for one in await here.running.events() if one.name == "approval.requested"]
+        assert event.data == {
+            "approval_id": approval.id, "kind": "memory", "audience": "partner", "request": dict(QUESTION.request),
+            "expires_at": "2026-01-01T00:01:00.000Z",
+        }  # fmt: skip
+        stored = await here.running.database.read(approvals.get, approval.id)
+        assert requested(stored) == event.data
+
+
+async def test_the_timers_know_how_many_questions_are_open() -> None:
+    async with running() as one:
+        asked, timers = one.constellation.approvals, one.constellation.timers
+        work = UnitOfWork()
+        question = await asked.ask(QUESTION, work)
+        await one.constellation.memory.blocks.commit(work)
+        await until(lambda: timers.approvals == 1)
+        assert timers.next_ms is not None
+        await asked.decide(question, ApprovalAnswer(approve=NO, by=USER))
+        await until(lambda: timers.approvals == 0)
+        assert timers.next_ms is None
 
 
 async def test_a_yes_does_it_once() -> None:

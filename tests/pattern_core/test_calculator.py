@@ -152,6 +152,7 @@ REFUSED = {
     "sqrt(1 m) to s": r"m\^\(1/2\) cannot be converted to s",
     "5 to m": "a plain number cannot be converted to m",
     "5 m to 2": "write one unit",
+    "(1 + 2) / 2 m": "two meanings",
     "20 degC + 5 degC": "points on a scale",
     "2 * 20 degC": "convert them to K",
     "4 °F / 9 m": "convert them to K",

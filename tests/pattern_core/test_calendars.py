@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pattern_core import calendars as module
 from pattern_core.calendars import Calendar, place_of
 from pattern_core.errors import Conflict, InvalidInput, NotFound
 from pattern_db.enums import EventOccurrenceStatus
@@ -54,6 +55,16 @@ async def test_events_take_place_where_their_zone_says() -> None:
             "2026-03-30T09:00", "07:00", "07:15")  # fmt: skip
 
 
+async def test_a_list_has_what_takes_place_at_its_first_moment_and_not_at_its_last() -> None:
+    async with scheduled() as here:
+        await of(here).create(DENTIST)
+        await of(here).create({"title": "Bell", "starts_at": "2026-01-01T10:00"})
+        both = {"2026-01-01T10:00 Bell", "2026-01-01T10:00 Dentist"}
+        assert set(await starts(here, "2026-01-01T10:00:00.000Z", "2026-01-01T11:00:00.000Z")) == both
+        assert await starts(here, "2026-01-01T10:00:00.001Z", "2026-01-02") == ["2026-01-01T10:00 Dentist"]
+        assert await starts(here, "2026-01-01", "2026-01-01T10:00:00.000Z") == []
+
+
 async def test_pages_continue_where_the_last_one_ended() -> None:
     async with scheduled() as here:
         for number in range(3):
@@ -93,6 +104,19 @@ async def test_an_occurrence_is_moved_cancelled_and_noted() -> None:
         ]
         await calendar.delete("Stand-up")
         assert await starts(here, "2026-01-01", "2026-01-20") == []
+
+
+async def test_only_so_many_occurrences_differ_from_their_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHANGED_MAX", 2)
+    async with scheduled() as here:
+        calendar = of(here)
+        await calendar.create(STANDUP)
+        for day in ("05", "07"):
+            await calendar.change("Stand-up", f"2026-01-{day}T09:00", {"notes": "x"})
+        with pytest.raises(InvalidInput, match="2 occurrences differ from the rule"):
+            await calendar.change("Stand-up", "2026-01-12T09:00", {"notes": "x"})
+        changed = await calendar.change("Stand-up", "2026-01-07T09:00", {"notes": "y"})  # which differs already
+        assert changed.notes == "y"
 
 
 async def test_an_event_that_moves_keeps_its_length_and_its_zone_is_never_guessed() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
 import trio.testing
@@ -10,8 +12,10 @@ from pattern_core.budgets.budget import Budget
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Unavailable
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.models.model import ModelReply, ModelRequest
+from pattern_core.shell.policy import ShellSettings
 from pattern_core.testing.model import Paced, calls, says
-from pattern_core.tools.tool import ToolContext, tool
+from pattern_core.tools.tool import ToolContext, ToolSettings, tool
+from pattern_core.web.policy import WebSettings
 from pattern_db.enums import EffectClass
 from pattern_db.journal.budgets import BudgetScope, Period, Unit
 from tests.support import Outside, acting, in_memory, note, rows, running
@@ -97,6 +101,20 @@ async def test_draining_rests_at_a_step_border_and_the_next_start_continues() ->
             assert (view.status, view.steps) == ("completed", 2)
             assert len(outside.done) == 1
             assert "step.superseded" not in await again.names(turn_id)
+
+
+async def test_commands_and_the_web_are_there_where_they_are_allowed(tmp_path: Path) -> None:
+    for web, shell in ((None, None), (WebSettings(), ShellSettings(roots=(tmp_path,)))):
+        async with running(reach=ToolSettings(web=web, shell=shell)) as world:
+            toolbox = world.constellation._toolbox
+            assert ((toolbox.web is None), (toolbox.shell is None)) == (web is None, shell is None)
+
+
+async def test_what_has_ended_cannot_be_cancelled() -> None:
+    async with acting(otherwise=says("ok")) as world:
+        turn = await world.say("hi")
+        assert not await world.constellation.cancel(turn.id)
+        assert (await world.constellation.turn(turn.id)).status == "completed"
 
 
 async def test_deleting_an_agent_ends_what_it_does_and_what_waits() -> None:

@@ -324,6 +324,11 @@ async def test_what_was_only_used_here_is_no_conflict() -> None:
         row = (await here.rows())["a"]
         assert (counts(done), row.title, row.injection_count) == ({"updated": 1}, "there", 5)
         assert row.last_injected_at == "2026-06-07T00:00:00.000Z"
+        assert row.last_retrieved_at is None
+        later = "2026-07-01T00:00:00.000Z"
+        await here.take(line("a", injectionCount=4, title="again", lastInjectedAt=later, lastRetrievedAt=later))
+        row = (await here.rows())["a"]
+        assert (row.last_injected_at, row.last_retrieved_at) == (later, later)
 
 
 def test_what_is_wrong_in_a_file_is_named_by_line() -> None:

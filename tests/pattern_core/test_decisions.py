@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from pattern_core.decision_ranking import RankedDecisions
 from pattern_core.decisions import (
     TAGS_MAX,
     TEXT_UNITS_MAX,
@@ -164,6 +165,17 @@ async def test_a_turn_shows_the_decisions_that_fit_its_message() -> None:
         await core.decisions.change(shop.id, made[0].id, {"title": "Porto"}, author=USER)
         [step] = (await explain(database, turn_id)).steps
         assert [part.note for part in step.parts if part.kind == "decisions"] == [None, "has changed since", None]
+
+
+async def test_a_very_short_message_says_too_little_for_a_decision() -> None:
+    async with running() as world:
+        shop = await world.constellation.workspaces.ensure("shop", author=USER)
+        new = NewDecision(title="WAL for SQL", text="The wal and sql", important=True)
+        made, _ = await world.constellation.decisions.add(shop.id, new, author=USER)
+        ranking, now_ms = RankedDecisions(), world.clock.now_ms()
+        for words, found in (("wal sql", []), ("  wal sql  ", []), ("wal, sql", [made.id]), ("wal database", [])):
+            shown = await world.database.read(ranking.fitting, shop.id, words, cwd=None, now_ms=now_ms)
+            assert [row.id for _, row in shown] == found, words
 
 
 async def test_l40_a_decision_that_an_earlier_note_shows_is_not_repeated_and_counted_once() -> None:

@@ -24,9 +24,11 @@ from pattern_core.events import (
     EventLog,
     Subscription,
     append,
+    called,
     check_kept,
     owners_of,
     read,
+    resulted,
 )
 from pattern_core.limits import Limits, TurnLimits
 from pattern_core.models.errors import ModelRefused
@@ -38,6 +40,7 @@ from pattern_db.enums import TurnStatus
 from pattern_db.errors import RowNotFound
 from pattern_db.journal import turns
 from pattern_db.journal.retention import pruned_event
+from pattern_db.journal.steps import EffectRow
 from pattern_db.journal.turns import NewTurn
 from pattern_db.tables import agents, groups, messages
 from tests.pattern_core.turns.rig import ADA
@@ -321,6 +324,20 @@ async def test_what_is_read_later_is_what_was_published_live() -> None:
     assert stored == kept
     names = {event.name for event in stored}
     assert {"turn.completed", "turn.failed", "turn.cancelled", "turn.limit", "tool.call", "noted"} <= names
+
+
+def test_a_call_of_a_tool_and_its_end_are_events() -> None:
+    effect = EffectRow(1, 2, 3, "call_1", "note", '{"text": "x"}', b"", "local", "key")
+    assert called(effect) == Draft(
+        "tool.call",
+        {"step": 2, "call": 3},
+        {"call_id": "call_1", "tool": "note", "arguments": {"text": "x"}},
+    )
+    ended = resulted(effect, "Noted.", status="done", message_id="msg_1")
+    said = {"call_id": "call_1", "tool": "note", "status": "done", "message_id": "msg_1", "content": "Noted."}
+    assert ended == Draft("tool.result", {"step": 2, "call": 3}, said)
+    timed = resulted(effect, None, status="done", message_id=None, duration_ms=0)
+    assert timed.data == {"step": 2, "call": 3, "duration_ms": 0}
 
 
 async def test_the_end_of_a_turn_says_its_last_words_and_what_it_spent() -> None:

@@ -167,8 +167,9 @@ async def test_bounds() -> None:
             await handoffs.add("Hello", author=USER, to="nobody")
         with pytest.raises(InvalidInput, match="for its author"):
             await handoffs.add("Hello", author=f"agent:{agent.id}", from_agent=agent.id, to="ada")
-        note = await handoffs.add("Hello", author=USER)
-        for _ in range(UNREAD_MAX - 1):
+        note = await handoffs.add("x", author=USER)
+        await handoffs.add("x" * NOTE_CHARS_MAX, author=USER)
+        for _ in range(UNREAD_MAX - 2):
             await handoffs.add("Hello", author=USER)
         with pytest.raises(Overloaded, match="100 notes wait"):
             await handoffs.add("Hello", author=USER)

@@ -351,6 +351,23 @@ def test_a_lying_archive_is_refused_or_harmless(data: st.DataObject) -> None:
         raise ArchiveInvalid("its manifest is right, and so may be its tables")
 
 
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ({"version": 1, "roots": []}, "names no root"),
+        ({"version": 1, "roots": ["x"]}, "names no root"),
+        ({"version": 2, "roots": [b"x"]}, "does not begin with the header"),
+        ({"version": 1, "roots": b"x"}, "does not begin with the header"),
+        ([1], "does not begin with the header"),
+    ],
+)
+def test_an_archive_begins_with_its_root(tmp_path: Path, header: Any, words: str) -> None:
+    part = dag_cbor.encode(header)
+    (tmp_path / "x.car").write_bytes(varint.encode(len(part)) + part)
+    with (tmp_path / "x.car").open("rb") as file, pytest.raises(ArchiveInvalid, match=words):
+        CarReader(file)
+
+
 @pytest.mark.parametrize("lie", ["no link", "no name", "no chunk"])
 def test_tables_without_links_or_a_name_are_refused(full: Path, tmp_path: Path, lie: str) -> None:
     tree = tree_of(exported(full, tmp_path)[0].read_bytes())

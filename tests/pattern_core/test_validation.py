@@ -88,6 +88,12 @@ def test_the_names_of_an_object_are_found_at_its_place() -> None:
     known = names_in(Van)
     assert known(()) == ["first", "rest"]
     assert known(("rest", 3)) == known(("first",)) == ["label", "weight", "mode", "stops"]
+    with pytest.raises(InvalidInput) as refused:
+        read(TypeAdapter(Van), {"first": {"label": "x", "colour": 1}, "rest": [], "wheels": 4}, known)
+    assert refused.value.message == (
+        "`first.colour` is not known (known are: `label`, `weight`, `mode`, `stops`);"
+        " `wheels` is not known (known are: `first`, `rest`)"
+    )
     assert known(("first", "label")) == known(("rest",)) == known(("none", "more")) == []
 
 

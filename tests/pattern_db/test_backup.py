@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -123,21 +122,31 @@ def test_a_bad_file_is_never_restored(home: Path, tmp_path: Path, spoil: Callabl
     assert [path.name for path in home.iterdir()] == ["pattern.db"]
 
 
+class Spoiling(WatchedDisk):
+    """A disk for everything, on which a file of a folder has lost a part when it is opened again."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(is_default=True)
+        self._folder = folder
+
+    def before(self, call: Call) -> None:
+        path = Path(call.path)
+        if call.op is Op.OPEN and path.parent == self._folder and path.exists() and path.stat().st_size > 8000:
+            with path.open("r+b") as file:
+                file.seek(6000)
+                file.write(bytes(2000))
+
+
 def test_a_copy_that_the_disk_spoils_is_found_before_anything_is_touched(
-    home: Path, connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, connection: Connection, tmp_path: Path
 ) -> None:
     backup.hot_backup(connection, tmp_path / "b.db")
     connection.close()
     before = (home / "pattern.db").read_bytes()
-
-    def spoiled(path: Path) -> Connection:
-        if path.parent == home:  # the file that is about to take the place of the old one
-            path.write_bytes(before[:6000] + bytes(2000) + before[8000:])
-        return open_immutable(path)
-
-    monkeypatch.setattr(backup, "open_immutable", spoiled)
+    disk = Spoiling(home)
     with pytest.raises(BackupInvalid):
         backup.restore(tmp_path / "b.db", home / "pattern.db")
+    disk.unregister()
     assert (home / "pattern.db").read_bytes() == before
     assert [path.name for path in home.iterdir()] == ["pattern.db"]
 
@@ -231,10 +240,10 @@ def test_a_global_database_can_be_copied_too(global_db: Connection, tmp_path: Pa
 
 @pytest.mark.parametrize(("trouble", "error"), [(Trouble.FULL, BackupFailed), (Trouble.IO, StorageFailed)])
 def test_a_failing_disk_leaves_no_half_copy(
-    connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Trouble, error: type[Exception]
+    connection: Connection, tmp_path: Path, trouble: Trouble, error: type[Exception]
 ) -> None:
-    disk = FaultyDisk()
-    monkeypatch.setattr(backup, "open_connection", partial(open_connection, vfs=disk.name))
+    disk = FaultyDisk(is_default=True)
+    disk.within(tmp_path / "out")
     disk.fail(Op.WRITE, nth=5, trouble=trouble)
     with pytest.raises(error):
         backup.hot_backup(connection, tmp_path / "out" / "b.db")

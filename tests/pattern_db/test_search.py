@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,9 @@ from pattern_db.search_terms import parse
 from pattern_db.tables import agents, archival, memory_blocks, messages
 from pattern_db.tables.archival import ArchivalRow
 from pattern_db.tables.memory_blocks import Attachment
+from tests.pattern_db import vector_rows
 from tests.pattern_db.conftest import NOW, MakeBlock, Say, hits, make_agent, make_passage
+from tests.pattern_db.vector_rows import VectorRow
 
 
 def find(db: Connection, query: str, **filters: object) -> list[int]:
@@ -124,6 +128,32 @@ def test_the_rows_of_several_terms_are_those_of_each(db: Connection) -> None:
     assert search.newest(db, SearchKind.MESSAGE, terms, 1) == one_by_one
     assert one_by_one[0] == "[2]"
     assert search.newest(db, SearchKind.MESSAGE, [], 1) == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 10])
+def test_rows_in_one_text_are_counted_and_cut(count: int) -> None:
+    posted = json.dumps(list(range(count, 0, -1)), separators=(",", ":"))
+    assert search.count_posted(posted) == count
+    for limit in (1, 2, 9, 10):
+        assert json.loads(search.newest_posted(posted, limit)) == list(range(count, 0, -1))[:limit]
+
+
+def test_a_search_is_narrow_if_it_may_leave_out_most() -> None:
+    assert not search.is_narrow(Filters())
+    assert not search.is_narrow(Filters(roles=None, before="9", include_superseded=True, now=NOW))
+    by_words = Filters(since=NOW), Filters(until=NOW), Filters(workspace="w")
+    by_lists = Filters(agents=[]), Filters(tags=[]), Filters(sessions=[])
+    assert all(map(search.is_narrow, (*by_words, *by_lists)))
+    assert search.is_narrow(Filters(roles=[Role.USER])) and search.is_narrow(Filters(roles=[*Role]))
+
+
+def test_filters_hold_for_rows_of_vectors(db: Connection, say: Say) -> None:
+    ada, bob = say(1, "tea", agent="ada"), say(2, "tea", agent="bob")
+    for row in (ada, bob):
+        vector_rows.insert(db, VectorRow(kind=SearchKind.MESSAGE, ref=row.id, scope=row.agent_id))
+    allowed = search.condition(SearchKind.MESSAGE, Filters(agents=["agt_bob"]))
+    found = db.execute(f"SELECT e.ref FROM embeddings AS e WHERE {allowed.sql}", dict(allowed.values)).fetchall()
+    assert found == [(bob.id,)]
 
 
 def test_bm25_puts_what_holds_more_first(db: Connection, say: Say) -> None:

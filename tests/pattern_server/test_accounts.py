@@ -16,7 +16,7 @@ from pattern_db.database import DatabaseThreads
 from pattern_db.errors import RowNotFound
 from pattern_db.tables import users
 from pattern_db.tables.constellations import ConstellationRow
-from pattern_server.accounts import TOUCH_AFTER_MS, Accounts, Principal, Unauthorized
+from pattern_server.accounts import NAME_CHARS_MAX, TOUCH_AFTER_MS, Accounts, Principal, Unauthorized, check_name
 from pattern_server.global_database import GlobalDatabase, open_global
 
 NOW = "2026-11-21T00:00:00.000Z"
@@ -199,6 +199,17 @@ async def test_unknown_scopes_and_second_users_of_a_name_are_refused(place: Plac
         await place.accounts.create_user("ann")
     with pytest.raises(InvalidInput, match="read, chat, write, admin"):
         await place.accounts.create_token(user, name="t", scopes=scopes)
+
+
+@pytest.mark.parametrize("name", ["", "x" * (NAME_CHARS_MAX + 1), "a/b", " a", "a ", "a\n", "a\x00b", ".", ".."])
+def test_names_that_do_not_fit_a_path_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="the name of a user has 1 to 100"):
+        check_name(name, "a user")
+
+
+def test_other_names_are_kept() -> None:
+    for name in ("x", "x" * NAME_CHARS_MAX, "Zoë Ångström", "...", "a.b"):
+        assert check_name(name, "a user") == name
 
 
 async def test_others_constellations_do_not_exist(place: Place) -> None:

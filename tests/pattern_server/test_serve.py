@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -20,14 +21,15 @@ import pytest
 import trio
 import trio.testing
 
+from pattern_core.errors import Unavailable
 from pattern_core.testing.model import Paced, ScriptedProvider, says
 from pattern_core.testing.wire import Play, WireServer
 from pattern_core.testing.wire_openai import serve_openai
 from pattern_db.connection import open_connection
-from pattern_db.errors import OwnedElsewhere, SchemaOutdated
+from pattern_db.errors import OwnedElsewhere, RowNotFound, SchemaOutdated, StorageFailed
 from pattern_server.config import Config
 from pattern_server.listener import ListenFailed
-from pattern_server.serve import Ready, configure_logs, open_app, serve
+from pattern_server.serve import WAKE_RETRY_S, Ready, _wake_due, configure_logs, open_app, serve
 from tests.pattern_server.place import API, SCRIPTED, client_of, config_for, serving
 from tests.support import PATIENCE_S, until
 
@@ -44,6 +46,44 @@ async def running(config: Config, *providers: ScriptedProvider) -> AsyncIterator
         ready: Ready = await nursery.start(run)
         yield ready
         shutdown.set()
+
+
+@pytest.mark.parametrize(
+    ("trouble", "again_s"),
+    [
+        (None, None),
+        (RowNotFound("deleted"), None),
+        (Unavailable("quarantined", retry_after_s=60), 60.0),
+        (Unavailable("busy", retry_after_s=0.5), WAKE_RETRY_S),
+        (Unavailable("somehow"), WAKE_RETRY_S),
+        (StorageFailed("no disk"), WAKE_RETRY_S),
+    ],
+)
+async def test_what_cannot_be_woken_is_woken_later(trouble: Exception | None, again_s: float | None) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    class Registry:
+        async def read(self, _fn: object, *arguments: object) -> dict[str, str]:
+            return {} if arguments else {"con_1": "2026-01-01T00:00:00.000Z"}
+
+    class Sleepers:
+        @asynccontextmanager
+        async def use(self, _constellation_id: str) -> AsyncIterator[None]:
+            if trouble is not None:
+                raise trouble
+            yield
+
+    class Due:
+        def set(self, *due: object) -> None:
+            asked.append(due)
+
+        async def run(self, wake: Any) -> None:
+            asked.append(("again", await wake("con_1")))
+
+    state = SimpleNamespace(accounts=SimpleNamespace(database=Registry()), supervisor=Sleepers())
+    parts: Any = SimpleNamespace(state=state, wakeups=Due())
+    await _wake_due(parts)
+    assert asked == [("con_1", "2026-01-01T00:00:00.000Z"), ("again", again_s)]
 
 
 async def made(client: httpx2.AsyncClient) -> None:

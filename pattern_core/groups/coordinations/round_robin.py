@@ -35,7 +35,6 @@ class RoundRobin(Coordination):
 
     async def run(self, room: Room) -> str:
         """Ask the next member."""
-        room.available()
         for member in order(room.members, room.state.get(LAST), self.start_at):
             if not member.is_active:
                 if self.skip_unavailable:

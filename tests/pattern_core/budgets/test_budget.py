@@ -16,6 +16,7 @@ from pattern_core.budgets.budget import (
     of_each_turn,
     of_name,
     period_of,
+    shown_amount,
     words,
 )
 from pattern_core.budgets.reservations import WorstCase, worst_case
@@ -62,6 +63,11 @@ def test_a_budget_in_words() -> None:
     assert words(EACH) == "the budget of each agent, 7 tokens a day"
     assert words(OVERALL) == "the budget of the constellation, $2.50 a month"
     assert words(OF_GROUP) == "the budget of group grp_1, 10 tokens"
+
+
+def test_an_amount_in_words() -> None:
+    assert [shown_amount(Unit.TOKENS, amount) for amount in (0, 1, 1_234)] == ["0 tokens", "1 token", "1,234 tokens"]
+    assert shown_amount(Unit.MICRODOLLARS, 2_500_000) == "$2.50"
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,13 @@ def test_old_results_give_way_before_steps_and_the_newest_last() -> None:
     assert more[1] is said[7]
 
 
+def test_the_last_of_the_newest_results_gives_way_by_its_share() -> None:
+    said = turn([600])
+    whole = message_tokens(said[3])
+    *_, last = after(said, whole // 2)
+    assert whole // 2 < message_tokens(last) < whole
+
+
 def test_of_the_newest_step_long_arguments_are_named_only() -> None:
     said = turn([1], arguments=5_000)
     (question, decision, *_results) = after(said, 2_000)

@@ -410,6 +410,10 @@ async def test_a_member_that_is_not_active_is_passed_over_or_ends_the_turn() -> 
         assert (view.status, "turn of ada" in str(view.error)) == ("failed", True)
         await world.constellation.groups.update("desk", {"pattern_config": {}})
         assert await answer_of(world, (await say(world)).id) == "bob answers"
+        for member in (await world.constellation.groups.get("desk")).members:
+            await world.constellation.roster.update(member.id, {"status": "archived"})
+        view = await say(world)
+        assert (view.status, "no member of the group could be asked" in str(view.error)) == ("failed", True)
 
 
 async def test_selectors_count_who_was_chosen_and_may_find_no_one() -> None:

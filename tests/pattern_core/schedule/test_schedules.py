@@ -206,6 +206,8 @@ async def test_it_is_paused_resumed_run_by_hand_and_deleted() -> None:
         assert await here.found() == []
         turn_id = await schedules.run("daily")
         assert (await here.running.constellation.wait(turn_id)).status == "completed"
+        with pytest.raises(Conflict, match="fired in this moment"):
+            await schedules.run("daily")
         await schedules.update("daily", {"status": ScheduleStatus.ACTIVE})
         await here.pass_time(0.5 * HOUR_S)
         assert await here.found() == [("01-01T01:30", "fired", 1), ("01-01T02:00", "fired", 1)]

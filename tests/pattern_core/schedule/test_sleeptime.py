@@ -9,6 +9,7 @@ import trio.testing
 
 from pattern_core.errors import InvalidInput
 from pattern_core.groups.coordinations.sleeptime import Sleeptime, condition_of
+from pattern_core.groups.group import MemberSpec
 from pattern_core.testing import StoppedClock
 from tests.pattern_core.groups.rig import asked, group
 from tests.pattern_core.groups.rig import speak as by_name
@@ -73,6 +74,14 @@ async def test_the_schedule_follows_the_group() -> None:
         await groups.update("night", {"pattern_type": "sleeptime"})
         await one.constellation.delete_group("night")
         assert await schedules.all() == []
+
+
+async def test_each_group_has_a_schedule_of_its_own() -> None:
+    async with running(otherwise=by_name) as one:
+        await group(one, "sleeptime")
+        await one.constellation.groups.create(name="attic", pattern_type="sleeptime", members=[MemberSpec("ada")])
+        found = {row.name: row.id for row, _ in await one.constellation.schedules.all()}
+        assert found.keys() == {NAME, "attic: own work"} and len(set(found.values())) == 2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import trio
 from hypothesis import strategies as st
 
 from pattern_core.shell.child import CommandOutput, Ended, readable, run_child
-from pattern_core.shell.launcher import THREADS_MAX
+from pattern_core.shell.launcher import THREADS_MAX, Refused, _checked
 from pattern_core.shell.policy import Means, ShellSettings
 from tests.pattern_core.shell.conftest import gone, living, needs_files, needs_network, needs_proc
 
@@ -257,3 +257,9 @@ def test_terminals_commands_are_taken_out() -> None:
     data = b"\x1b[31mred\x1b[0m\x1b]0;title\x07 \xff\x00\r\nline\rover\x1b(B"
     assert readable(data).startswith("red �\nline\nover")
     assert "\x1b" not in readable(data)
+
+
+def test_what_the_kernel_refuses_confines_nothing_and_is_an_error() -> None:
+    assert _checked(3) == 3 and _checked(0) == 0
+    with pytest.raises(Refused, match="Landlock refuses"):
+        _checked(-1)

@@ -88,6 +88,9 @@ async def test_only_files_below_a_permitted_root_are_watched(tmp_path: Path) -> 
         ({"directory": f"{inside}/../out"}, SourceSettings(roots=(inside,))),
         ({"directory": str(inside)}, SourceSettings(roots=(tmp_path,), kept_out=(inside,))),
         ({"directory": str(inside), "every_s": 0.1}, SourceSettings(roots=(inside,))),
+        ({"directory": str(inside), "colour": "red"}, SourceSettings(roots=(inside,))),
+        ({"directory": str(inside), "pattern": 3}, SourceSettings(roots=(inside,))),
+        ({}, SourceSettings(roots=(inside,))),
     ):
         with pytest.raises(PatternError):
             account("file", config, reach)

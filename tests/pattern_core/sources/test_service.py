@@ -40,7 +40,11 @@ async def called(play: Play, **given: Any) -> PatternError:
         (401, {}, PermissionDenied, False),
         (403, {"description": "blocked"}, PermissionDenied, True),
         (404, [], NotFound, True),
+        (408, {}, Unavailable, False),
         (409, {}, Unavailable, False),
+        (410, {}, NotFound, True),
+        (425, {}, Unavailable, False),
+        (499, {}, InvalidInput, True),
         (413, {}, InvalidInput, True),
         (418, {}, PermissionDenied, False),
         (429, {}, Overloaded, False),
@@ -54,6 +58,16 @@ async def test_a_status_is_an_error(status: int, said: object, kind: type[Patter
     waits = {401: REFUSED_S, 418: REFUSED_S, 429: AGAIN_S}
     assert error.details.get("retry_after_s") == waits.get(status)
     assert ("make another one" in error.message) is (status in (401, 418))
+
+
+async def test_what_was_done_is_answered() -> None:
+    for status, said in ((200, {"ok": True}), (201, [1]), (202, {}), (204, None)):
+        async with WireServer(
+            otherwise=Play(status=status) if said is None else document(said, status=status)
+        ) as server:
+            row = SourceRow("src_1", "it", "telegram", {}, START, START)
+            account = SourceAccount(row=row, settings=settings(server), clock=StoppedClock())
+            assert (await API.call(account, f"{server.url}/x", {}, secrets=()))[0] == said
 
 
 @pytest.mark.parametrize(

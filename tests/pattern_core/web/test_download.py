@@ -162,12 +162,13 @@ async def test_the_next_address_is_tried() -> None:
 
 
 def test_an_excuse_is_no_page() -> None:
-    check_status(Download(url="http://a", status=204))
+    for status in (200, 204, 299):
+        check_status(Download(url="http://a", status=status))
     errors: dict[type[PatternError], tuple[int, ...]] = {
         NotFound: (404, 410),
         PermissionDenied: (401, 402, 403, 451),
         Unavailable: (408, 425, 429, 500, 503),
-        InvalidInput: (304, 400),
+        InvalidInput: (300, 304, 400, 499),
     }
     for error, statuses in errors.items():
         for status in statuses:

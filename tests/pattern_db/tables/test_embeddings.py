@@ -167,6 +167,13 @@ def test_changes_of_what_was_done_are_noted_and_nothing_else(db: Connection, say
     assert embedding_indexes.changes(db, 1, 9) == [(SearchKind.BLOCK, "blk_1")]
 
 
+@pytest.mark.parametrize(
+    ("dimension", "has_bits"), [(8, False), (56, False), (64, True), (65, False), (72, True), (384, True)]
+)
+def test_a_bit_per_number_needs_long_vectors(both: tuple[IndexRow, IndexRow], dimension: int, has_bits: bool) -> None:
+    assert replace(both[0], dimension=dimension).has_bits is has_bits
+
+
 def test_each_index_has_tables_of_its_own_dimension(db: Connection) -> None:
     index = make_index(db, dimension=384, fingerprint="g", state=IndexState.BUILDING)
     assert index.table(SearchKind.BLOCK) == "memory_embeddings_2"

@@ -110,6 +110,9 @@ def test_a_batch_is_the_messages_of_one_turn(db: Connection, say: Say) -> None:
     assert positions(messages.by_batch(db, "agt_ada", at(4))) == [4, 5, 6]
     assert positions(messages.by_batch(db, "agt_ada", at(7))) == [7]
     assert messages.by_batch(db, "agt_bob", at(1)) == []
+    messages.discard_batch(db, "agt_bob", at(4))
+    messages.discard_batch(db, "agt_ada", at(4))
+    assert positions(messages.recent(db, "agt_ada", 9)) == [7, 3, 2, 1]
 
 
 def test_a_position_is_given_once_and_all_rows_or_none_are_stored(db: Connection, say: Say) -> None:

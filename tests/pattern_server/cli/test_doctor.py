@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
+from pattern_core.ids import SystemClock, now_text
 from pattern_db.connection import Connection, opened_at
 from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.files import DataDirLock
 from pattern_db.tables import outbox, sources
 from pattern_db.tables.outbox import OutboxRow
 from pattern_db.tables.sources import PersonRow, SourceRow
+from pattern_server.backups import STATE_NAME
 from pattern_server.cli.doctor import examine
-from pattern_server.config import load
+from pattern_server.config import Config, load
 from tests.pattern_server.cli.conftest import Pattern
 
 
@@ -351,6 +353,46 @@ def test_a_file_with_much_free_space_is_named(home: Pattern, data_dir: Path, mon
     assert "home: 3 MiB of the file are free: pattern db vacuum -c home" in notes
     assert home("db", "vacuum", "-c", "home").code == 0
     assert not [row for row in _rows(home) if "db vacuum" in row["message"]]
+
+
+def said(check: str, config: Config) -> list[tuple[str, str]]:
+    """What is found of one kind."""
+    return [(one.state, one.message) for one in examine(config) if one.check == check]
+
+
+def test_when_the_last_backups_were_made(home: Pattern, data_dir: Path, tmp_path: Path) -> None:
+    config = load(data_dir=data_dir, backup={"folder": tmp_path, "every_hours": 24})
+    assert said("backups", config) == [("note", f"none yet; a running server makes them in {tmp_path}")]
+    now = now_text(SystemClock())
+    for rounds, state, words in (
+        ({"began_at": now, "complete_at": now}, "ok", f"complete and verified {now}"),
+        ({"began_at": now, "complete_at": "2020-01-01T00:00:00.000Z"}, "problem", "hours ago"),
+        ({"began_at": now, "complete_at": now, "failed": {"con_1": "no space"}}, "problem", "con_1: no space"),
+    ):
+        (tmp_path / STATE_NAME).write_text(json.dumps(rounds))
+        [(found, message)] = said("backups", config)
+        assert (found, words in message) == (state, True), message
+    off = load(data_dir=data_dir, backup={"folder": tmp_path, "enabled": False})
+    assert said("backups", off) == [("note", "no backups are scheduled, as enabled = false in [backup] says")]
+
+
+def test_what_others_on_the_machine_may_read_is_noted(home: Pattern, data_dir: Path) -> None:
+    assert len(said("data", load(data_dir=data_dir))) == 1
+    data_dir.chmod(0o755)
+    assert ("note", f"{data_dir} can be read by every user of this machine: chmod 700 {data_dir}") in said(
+        "data", load(data_dir=data_dir)
+    )
+
+
+def test_where_users_can_sign_in(home: Pattern, data_dir: Path) -> None:
+    oauth = {"issuer": "https://id.example", "client_id": "us"}
+    config = load(data_dir=data_dir, sign_in={
+        "open": oauth, "secret": {**oauth, "client_secret": "s"}, "sky": {"atproto_url": "https://sky.example"},
+    })  # fmt: skip
+    without, with_secret, sky = said("sign in", config)
+    assert without[0] == "note" and "open has no client_secret here" in without[1]
+    assert with_secret == ("ok", "users can link and use identities at secret (https://id.example)")
+    assert sky == ("ok", "users can link and use identities at sky (https://sky.example)")
 
 
 def test_encryption_without_its_program_is_a_problem(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import click
 import pytest
 
 from pattern_core.legacy.review import issues_of
-from pattern_server.cli.import_review import ACTIONS, KINDS, resolutions_in
+from pattern_server.cli.import_review import ACTIONS, KINDS, decide, resolutions_in
+from pattern_server.cli.output import Output
 from tests.pattern_core.legacy.test_review import NOW, sick
-from tests.pattern_server.cli.conftest import Pattern
+from tests.pattern_server.cli.conftest import Pattern, Terminal
 from tests.pattern_server.cli.terminal import CTRL_D, terminal
 
 
@@ -79,6 +81,52 @@ def test_what_has_no_resolutions_is_refused(text: str) -> None:
 def test_without_a_terminal_nothing_is_asked(pattern: Pattern, archive: Path) -> None:
     refused = pattern("import", "--from", str(archive), "--interactive", stdin="skip\n")
     assert (refused.code, "no terminal" in refused.err) == (2, True)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, archive: Path, *lines: str) -> list[dict[str, Any]] | None:
+    """The answers to the questions about an archive if a person types these lines."""
+    monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{line}\n" for line in lines)))
+    return decide(Output(), archive, archive.with_name("kept.json"))
+
+
+def test_answers_are_read_and_kept(
+    archive: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = archive.with_name("kept.json")
+    assert asked(monkeypatch, archive, "?", "dance", "keep", "q") is None
+    shown = capsys.readouterr().err
+    assert "Issue 1 of 7: DuplicateLabel, warning" in shown and "the same command continues" in shown
+    assert "Those of one agent may be versions" in shown and "  keep_both: all stay;" in shown
+    assert "none of the actions: dance" in shown and "Answered before" not in shown
+    assert [one["action"] for one in json.loads(kept.read_text())["resolutions"]] == ["keep_both"]
+    assert asked(monkeypatch, archive, "assign_to Nobody", "Ada", "skip", "assign_to", "") is None
+    shown = capsys.readouterr().err
+    assert f"Answered before, in {kept}: 1 of 7." in shown and "There is no Nobody." in shown
+    assert "Agent (Ada, Ben): " in shown and answers(kept)["CrossContamination"]["target_agent"] == "Ada"
+    found = asked(monkeypatch, archive, "assign_to Ben", "manual_edit", "", "manual_edit", "Half a cup.", "del", "")
+    assert found is not None and len(found) == 7
+    assert answers(kept)["OrphanedMemory"]["target_agent"] == "Ben"
+    assert answers(kept)["CorruptContent"]["new_content"] == "Half a cup."
+    assert answers(kept)["OrphanedMessage"] == {
+        "issue_id": answers(kept)["OrphanedMessage"]["issue_id"],
+        "action": "delete",
+    }
+    assert asked(monkeypatch, archive) == found, "nothing is left to ask"
+
+
+def test_of_memories_with_one_label_one_is_chosen(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = archive.with_name("kept.json")
+    for typed, target in (
+        (("merge", "m_other", "m_again"), "m_again"),
+        (("merge", ""), "m_notes"),
+        (("delete", ""), "m_again"),
+        (("delete", "m_notes"), "m_notes"),
+    ):
+        asked(monkeypatch, archive, *typed)
+        assert answers(kept)["DuplicateLabel"]["target"] == target
+        kept.unlink()
+    assert asked(monkeypatch, archive, "merge") is None, "the input ended"
+    assert not kept.exists()
 
 
 @pytest.mark.slow

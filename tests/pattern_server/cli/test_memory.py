@@ -165,7 +165,21 @@ def test_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory._edited("Likes tea.\n", ".json") == "Likes tea.\n"
 
 
+def test_edits_are_counted_in_equal_periods() -> None:
+    def counted(*seconds: int) -> list[int]:
+        edits = [{"created_at": f"2026-01-01T00:00:{second:02}.000Z"} for second in seconds]
+        return memory._per_period(edits)
+
+    assert counted(0, 0, 59)[0] == 2 and counted(0, 0, 59)[-1] == 1 and sum(counted(0, 0, 59)) == 3
+    assert counted(7, 7)[0] == 2 and len(counted(7)) == memory.PLOT_CHARS
+    assert counted(0, 30, 58)[memory.PLOT_CHARS // 2] == 1
+
+
 def test_the_history_is_drawn_on_a_terminal(home: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        alone = on_terminal(patch, 60)
+        assert home("memory", "history", "human").code == 0
+    assert "█" not in alone.getvalue() and "version 0" in alone.getvalue(), "one version is no course of things"
     for text in ("Tea.", "Rye bread."):
         assert home("memory", "append", "human", text).code == 0
     assert "█" not in home("memory", "history", "human").out

@@ -32,6 +32,7 @@ def table(output: Output | None = None) -> None:
 def test_a_table_fits_and_its_ids_are_whole(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = on_terminal(monkeypatch, columns)
     table()
+    assert [click.unstyle(line) != line for line in screen.getvalue().splitlines()[:3]] == [True, False, False]
     lines = click.unstyle(screen.getvalue()).splitlines()
     assert all(cell_len(line) <= columns for line in lines)
     assert [line.split()[0] for line in lines if line.startswith("turn")] == [row["id"] for row in ROWS]

@@ -15,7 +15,7 @@ from pattern_server.cli import history
 from pattern_server.cli.client import ServerFailed
 from pattern_server.cli.command import Home
 from pattern_server.cli.output import Output
-from pattern_server.cli.turns import _usage, conversation, drawn_tree, headline, list_all, part_row, why
+from pattern_server.cli.turns import _usage, conversation, drawn, drawn_tree, headline, list_all, part_row, why
 from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json, below, on_terminal
 
 
@@ -135,6 +135,17 @@ async def test_a_terminal_is_drawn_the_prompt(monkeypatch: pytest.MonkeyPatch) -
     bars, *legend = [line.strip() for line in screen.getvalue().splitlines()[1:4]]
     assert bars.startswith("████") and 58 <= len(bars) <= 62
     assert legend[0].startswith("█ conversation 1,500   ▓ tools 900") and "left out 77" in " ".join(legend)
+
+
+def test_a_long_legend_is_drawn_in_lines() -> None:
+    kinds = [{"kind": f"kind-{number}", "tokens": 1_000 - number} for number in range(6)]
+    bars, *legend = drawn({**STEP, "parts": [*kinds, {"kind": "none", "tokens": None}]})
+    assert len(legend) == 3 and all(0 < len(line) <= 64 for line in legend)
+    assert "   ".join(line.strip() for line in legend).split("   ") == [
+        "█ conversation 1,500", "▓ kind-0 1,000", "▒ kind-1 999", "░ kind-2 998", "▚ kind-3 997", "▞ kind-4 996",
+        "▤ kind-5 995", "▥ tools 900", "free 191,615", "left out 40",
+    ]  # fmt: skip
+    assert (len(bars), bars.count("█"), bars.count("▥")) == (59, 11, 6)
 
 
 async def test_the_same_parts_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ model server on loopback.
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -17,19 +18,31 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 import trio
 
-from pattern_core.errors import Unavailable
+from pattern_core.errors import InvalidInput, Unavailable
+from pattern_core.models.errors import ModelError
 from pattern_core.testing.model import says
 from pattern_core.testing.wire import Play, WireRequest, WireServer, document
 from pattern_core.testing.wire_openai import replies
 from pattern_db.files import holder_of
 from pattern_server.cli.child import ensure_server
 from pattern_server.cli.client import RunningServer, running_server
-from pattern_server.cli.up import find_models
+from pattern_server.cli.output import Output
+from pattern_server.cli.up import (
+    LOCAL_SERVERS,
+    Candidate,
+    _ask,
+    _choose,
+    _move_from_rules,
+    _named,
+    _reload,
+    find_models,
+)
 from pattern_server.config import load
-from tests.pattern_server.cli.conftest import Pattern
+from tests.pattern_server.cli.conftest import Answer, Pattern, api_of, as_json
 
 # A command ends when it has started a server; a test goes on.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -278,6 +291,109 @@ async def test_a_port_in_use_is_replaced_only_where_none_was_named(
     with taken:
         server, is_started = await ensure_server(usual)
     assert is_started and not server.url.endswith(f":{usual.port}")
+
+
+def test_a_model_is_named_with_its_provider_and_its_address(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    config = load(data_dir=data_dir)
+    assert _named(config, "openai/gpt", None) == Candidate("openai", "gpt", {"api_key_env": "OPENAI_API_KEY"})
+    assert _named(config, "scripted-none/m", "http://h/v1").section == {"kind": "openai", "base_url": "http://h/v1"}
+    assert _named(config, "ollama/qwen3:8b", None).section == {
+        "kind": "openai", "base_url": f"http://127.0.0.1:{LOCAL_SERVERS['ollama']}/v1",
+    }  # fmt: skip
+    known = Candidate("mine", "a/b", {"kind": "openai", "base_url": "http://h/v1"}).added_to(config)
+    assert _named(known, "mine/a/b", "http://h/v1") == Candidate(
+        "mine", "a/b", _named(config, "x/y", "http://h/v1").section
+    )
+    assert _named(known, "mine/other", None) == Candidate("mine", "other", None)
+    for wanted, address, says_what in (
+        ("mine/m", "http://other/v1", "configured already, at another address"),
+        ("nowhere/m", None, "name its --base-url"),
+        ("mine", None, "written PROVIDER/MODEL"),
+        ("/m", None, "written PROVIDER/MODEL"),
+    ):
+        with pytest.raises(InvalidInput, match=says_what):
+            _named(known, wanted, address)
+
+
+async def test_a_model_is_asked_and_what_does_not_answer_is_said(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load(data_dir=data_dir)
+    async with WireServer(otherwise=ollama) as server:
+        candidate = Candidate("mine", "qwen3:8b", {"kind": "openai", "base_url": f"{server.url}/v1"})
+        trial = await _ask(config, Output(), candidate, must_answer=True)
+    assert trial is not None and trial.answer == ANSWER
+    shown = capsys.readouterr()
+    assert f"  > {ANSWER}\n" in shown.out and trial.question in shown.out and "Asking mine/qwen3:8b" in shown.err
+    async with WireServer(otherwise=document({"error": {"message": "no such model"}}, status=404)) as server:
+        candidate = Candidate("mine", "m", {"kind": "openai", "base_url": f"{server.url}/v1"})
+        assert await _ask(config, Output(), candidate, must_answer=False) is None
+        assert "It does not answer: " in capsys.readouterr().err
+        with pytest.raises(ModelError):
+            await _ask(config, Output(), candidate, must_answer=True)
+        assert "nothing was changed" in capsys.readouterr().err
+
+
+async def test_a_default_that_is_configured_is_used_as_it_is(data_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "pattern.toml"
+    file.write_text('default_provider = "mine"\ndefault_model = "m"\n[providers.mine]\nkind = "openai"\n'
+                    'base_url = "http://127.0.0.1:9/v1"\n')  # fmt: skip
+    config = load(file, data_dir=data_dir)
+    assert await _choose(config, Output(), None, None, yes=True) == (Candidate("mine", "m"), False)
+    chosen, is_new = await _choose(config, Output(), "mine/other", None, yes=True)
+    assert (chosen, is_new) == (Candidate("mine", "other"), True)
+    assert chosen is not None and chosen.added_to(config) is config
+
+
+def test_without_a_server_there_is_none_to_stop_or_show(pattern: Pattern, data_dir: Path) -> None:
+    stopped = pattern("down", "--json")
+    assert (stopped.code, stopped.json) == (0, {"stopped": None})
+    shown = pattern("status", "--json")
+    assert (shown.code, shown.json["running"], shown.json["log"]) == (1, False, None)
+    assert shown.json["data_directory"] == str(data_dir) and "pattern up" in shown.err
+    assert pattern("up", "--base-url", "http://127.0.0.1:9/v1").code == 2
+
+
+@pytest.mark.parametrize(
+    ("default", "unusable", "code", "words"),
+    [
+        ("mine/m", {}, 0, ""),
+        ("other/m", {}, 1, "another default model, other/m"),
+        ("mine/m", {"mine": "no key"}, 1, "cannot ask mine: no key"),
+        ("mine/m", {"other": "no key"}, 0, ""),
+    ],
+)
+async def test_a_running_server_that_reads_something_else_says_so(
+    capsys: pytest.CaptureFixture[str], default: str, unusable: dict[str, str], code: int, words: str
+) -> None:
+    provider, _, model = default.partition("/")
+    said = {"default_provider": provider, "default_model": model, "unusable": unusable}
+    api = api_of(lambda _: as_json(said))
+    assert await _reload(api, Output(), Candidate("mine", "m")) == code
+    err = capsys.readouterr().err
+    assert words in err and ("pattern down, then pattern up" in err) == (code == 1)
+    assert await _reload(api, Output(), None) == 0
+
+
+async def test_agents_of_the_embedded_rules_get_the_model_that_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    changed: list[tuple[str, object]] = []
+
+    def answer(request: httpx2.Request) -> Answer:
+        if request.method == "PATCH":
+            changed.append((request.url.path, json.loads(request.content)))
+        if request.url.path.endswith("/agents"):
+            agents = [{"id": "agt_1", "name": "ada", "model_provider": "embedded"}]
+            return as_json({"items": [*agents, {"id": "agt_2", "name": "bob", "model_provider": "openai"}],
+                            "next_cursor": None})  # fmt: skip
+        return as_json({"items": [{"id": "con_1", "name": "home"}], "next_cursor": None})
+
+    assert await _move_from_rules(api_of(answer), Output(), Candidate("embedded", "rules")) == []
+    assert await _move_from_rules(api_of(answer), Output(), Candidate("mine", "m")) == ["home/ada"]
+    [(path, body)] = changed
+    assert path.endswith("/constellations/con_1/agents/agt_1")
+    assert body == {"model_provider": "mine", "model_name": "m"}
+    assert capsys.readouterr().out == "Switched home/ada from the embedded rules to mine/m.\n"
 
 
 async def test_models_are_found_on_loopback_alone(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,35 @@ async def test_a_file_of_another_program_may_be_longer_than_other_bodies(home: P
     assert is_problem(too_long, 413, "too_large")
 
 
+async def test_messages_and_calendars_may_be_longer_than_other_bodies(home: Place) -> None:
+    junk = b"x" * (home.parts.state.config.body_bytes_max + 1)
+    assert (await home.admin.post(AGENTS, content=junk)).status_code == 413
+    of_api = (f"{AGENTS}/ada/messages", "/constellations/home/calendar/import")
+    for path in (*(API + path for path in of_api), "/v1/chat/completions", "/v1/responses"):
+        assert (await home.admin.post(home.url + path, content=junk)).status_code in (415, 422), path
+
+
+async def test_what_a_resource_must_have_is_not_set_to_null(home: Place) -> None:
+    ada = (await home.admin.get(f"{AGENTS}/ada")).json()["id"]
+    at = "/constellations/home"
+    event = {"title": "Bell", "starts_at": "2030-01-01T10:00"}
+    cases: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+        ("/users", {"username": "ann"}, ("username", "is_admin", "disabled")),
+        (f"{at}/groups", {"name": "desk", "pattern_type": "parallel", "members": [{"agent_id": ada}]},
+         ("name", "pattern_type")),
+        (f"{at}/schedules", {"name": "daily", "agent": "ada", "message": "Look.", "every": 3600}, ("name", "message")),
+        (f"{at}/tasks", {"title": "Tidy up"}, ("title", "status", "priority")),
+        (f"{at}/calendar/events", event, ("title", "starts_at")),
+    ]  # fmt: skip
+    for path, body, names in cases:
+        made = await home.admin.post(path, json=body)
+        assert made.status_code == 201, made.text
+        for name in names:
+            refused = await home.admin.patch(f"{path}/{made.json()['id']}", json={name: None})
+            assert is_problem(refused, 422, "invalid_input"), (path, name)
+            assert f"`{name}` cannot be null" in refused.json()["detail"]
+
+
 def test_an_image_that_is_too_large_is_not_decoded() -> None:
     image = ImagePartRequest.model_validate({"type": "image", "data": "A" * (2 * IMAGE_BYTES_MAX + 1)})
     with pytest.raises(InvalidInput, match="send a smaller one"):

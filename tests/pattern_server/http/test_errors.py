@@ -19,7 +19,7 @@ import pattern_db
 import pattern_server
 from pattern_core.errors import InvalidInput, Overloaded, PatternError, Unavailable
 from pattern_db.errors import DatabaseError, DiskFull
-from pattern_server.http.errors import STATUS, of_error, of_framework, of_validation, problem, status_of
+from pattern_server.http.errors import STATUS, for_path, of_error, of_framework, of_validation, problem, status_of
 
 # Errors that no request meets: they stop a start, a migration, a turn or a command line.
 NOT_OF_REQUESTS = {
@@ -81,6 +81,40 @@ def test_routing_errors_have_codes() -> None:
     assert told(answer)["code"] == "method_not_allowed"
     assert answer.headers["allow"] == "GET"
     assert told(of_framework(HTTPException(400, "cannot parse")))["code"] == "malformed_json"
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "may_repeat"),
+    [
+        ("unauthorized", 401, "authentication_error", True),
+        ("permission_denied", 403, "permission_error", True),
+        ("not_found", 404, "invalid_request_error", True),
+        ("conflict", 409, "invalid_request_error", False),
+        ("invalid_input", 400, "invalid_request_error", True),
+        ("overloaded", 429, "rate_limit_error", True),
+        ("internal", 500, "server_error", False),
+        ("no_answer", 502, "server_error", False),
+        ("unavailable", 503, "server_error", True),
+        ("disk_full", 507, "server_error", False),
+    ],
+)
+def test_clients_of_openais_read_errors_of_theirs(code: str, status: int, kind: str, may_repeat: bool) -> None:
+    misfits = {"errors": [{"field": "body.model", "message": "no"}]} if status == 400 else {}
+    answer = for_path("/v1/chat/completions", problem(code, "no", misfits))
+    error = {"message": "no", "type": kind, "param": "model" if misfits else None, "code": code}
+    assert (answer.status_code, told(answer)) == (status, {"error": error})
+    assert answer.headers.get("x-should-retry") == (None if may_repeat else "false")
+    assert ("retry-after" in answer.headers) == (status in (429, 503))
+    assert answer.headers["content-type"] == "application/json"
+
+
+def test_front_ends_of_chats_read_errors_of_their_server() -> None:
+    for path in ("/api/chat", "/api/session/x", "/api/stop"):
+        answer = for_path(path, problem("overloaded", "later"))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "5")
+        assert told(answer) == {"success": False, "error": "later", "code": "overloaded"}
+    for path in ("/api/v1/chat", "/v1", "/api/chatter"):
+        assert told(for_path(path, problem("overloaded", "later")))["detail"] == "later"
 
 
 def test_misfits_are_named_and_bounded() -> None:

@@ -75,6 +75,16 @@ async def test_a_reader_that_does_not_read_delays_no_turn(place: Place, scripted
                 assert (await place.say(f"Message {number}")).status_code == 200
 
 
+async def test_a_long_turn_that_has_ended_is_read_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "READ_MAX", 3)  # what is read has as many, so it is read on
+    await place.constellation()
+    turn = (await place.say("Hello")).json()["turn_id"]
+    events = await place.events(f"/constellations/home/turns/{turn}/events")
+    ids = [event["id"] for event in events]
+    assert len(ids) > 3 and ids == sorted(set(ids))
+    assert events[-1]["event"] == "turn.completed"
+
+
 async def test_a_stream_ends_with_its_constellation_and_is_resumed(place: Place) -> None:
     c = await place.constellation()
     await place.say("Hello")

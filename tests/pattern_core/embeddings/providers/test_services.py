@@ -17,6 +17,7 @@ from pattern_core.embeddings.embedder import TEXTS_MAX, Embedder, EmbedderUnavai
 from pattern_core.embeddings.providers.deterministic import hashed_words
 from pattern_core.embeddings.providers.services import (
     RemoteEmbedder,
+    listed,
     make_google,
     make_ollama,
     make_openai,
@@ -247,6 +248,20 @@ def test_what_cannot_be_compared_is_refused(values: object, words: str) -> None:
         unit_vector(values)
 
 
+def test_a_list_is_in_the_order_of_its_numbers() -> None:
+    def found(*indexes: object) -> list[object]:
+        return listed({"data": [{"index": index, "embedding": index} for index in indexes]}, "data", "embedding")
+
+    assert found(1, 0, 2) == [0, 1, 2] and found(None, None) == [None, None]
+    assert listed({"values": [3, 4]}, "values", None) == [3, 4]
+    for gap in ((0, 0), (1, 2), (0, 2)):
+        with pytest.raises(Malformed, match="without gaps"):
+            found(*gap)
+    for answer in ({}, {"data": "none"}, {"data": [1]}):
+        with pytest.raises(Malformed, match="no list"):
+            listed(answer, "data", "embedding")
+
+
 def of_google(text: str) -> dict[str, object]:
     shared = {"model": "models/gemini-embedding-001", "taskType": "RETRIEVAL_QUERY", "outputDimensionality": 8}
     return {**shared, "content": {"parts": [{"text": text}]}}
@@ -358,8 +373,8 @@ async def test_the_digest_of_ollama_s_weights_is_part_of_the_fingerprint_if_it_i
         {"models": [{"name": "other"}]},
     ]
     fingerprints = []
-    for listed in tags:
-        async with served(document(listed), otherwise=ollama, make=make_ollama, model="") as (embedder, server):
+    for found in tags:
+        async with served(document(found), otherwise=ollama, make=make_ollama, model="") as (embedder, server):
             fingerprints.append((await embedder.info()).fingerprint)
             assert (server.requests[0].method, server.requests[0].path) == ("GET", "/api/tags")
             await embedder.embed(["a"], purpose="passage")
