@@ -143,7 +143,7 @@ def _other(value: Tree) -> Tree:
         case bytes():
             return value[::-1]
         case int() | float():
-            return value + 1
+            return value - 1 if value == 2**64 - 1 else value + 1
         case dict():
             return dict(reversed(value.items()))
         case list():

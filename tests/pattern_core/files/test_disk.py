@@ -250,3 +250,10 @@ def test_what_programs_leave_behind_is_left_out(name: str, as_file: bool, as_dir
 def test_patterns_of_files(pattern: str, name: str, fits: bool) -> None:
     """Case 154."""
     assert matches(pattern, name) is fits
+
+
+def test_directories_that_are_kept_out_need_not_exist(tmp_path: Path) -> None:
+    disk.check_kept_out(tmp_path / "notes", [tmp_path / "data"])
+    for around in (tmp_path, tmp_path / "data", tmp_path / "data" / "secrets", tmp_path / "notes" / ".." / "data"):
+        with pytest.raises(InvalidInput, match="server's own data"):
+            disk.check_kept_out(around, [tmp_path / "data"])
