@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import trio
@@ -12,6 +13,7 @@ import trio
 from pattern_core.errors import PatternError
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
+from pattern_core.sources.source import Receive
 from pattern_core.testing.channels import TOKEN, TelegramServer
 from pattern_core.testing.model import says
 from pattern_core.testing.wire import WireServer
@@ -20,6 +22,7 @@ from pattern_db.enums import PersonStatus
 from pattern_db.tables.outbox import OutboxRow
 from tests.support import USER, Running, rows, running, until
 
+PAUSE_S = 0.02
 ANNA = "1"  # who writes, by the stand-in's default
 
 
@@ -69,13 +72,16 @@ class Talking:
         return await self.world.database.read(rows, "SELECT sender, session_id FROM turn ORDER BY key")
 
 
-async def asks_for_ever(world: Running, source: str) -> None:
-    """Ask a source again and again, as the server does; a failure is tried again soon."""
+async def follows(world: Running, source: str = "phone", receive: Receive | None = None) -> None:
+    """Listen to a source again and again, as the server does, but with short pauses; `receive` stores what came."""
+    sources = world.constellation.sources
     while True:
         try:
-            await world.constellation.sources.poll(source)
+            kind, account = await sources.account(source)
+            wait_s = await account.listen(kind, receive or partial(sources.receive, account.row.id))
+            await trio.sleep(min(wait_s, PAUSE_S))
         except PatternError:
-            await trio.sleep(0.02)
+            await trio.sleep(PAUSE_S)
 
 
 @asynccontextmanager
@@ -94,6 +100,6 @@ async def talking(
             config = {"token": "bot", "base_url": server.url}
             await world.constellation.sources.create(name="phone", kind="telegram", config=config, agent="ada")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(asks_for_ever, world, "phone")
+            nursery.start_soon(follows, world)
             yield Talking(world, server)
             nursery.cancel_scope.cancel()
