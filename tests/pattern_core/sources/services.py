@@ -36,7 +36,7 @@ class Service:
 
     chats_max: ClassVar = 50
     burst: ClassVar = 1
-    window: ClassVar = 10**9
+    window: ClassVar = 100
     is_channel: ClassVar = True
     is_exact: ClassVar = False
     has_begun: bool | None = None  # None: when a place is stored

@@ -21,6 +21,7 @@ from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 import trio
@@ -33,6 +34,7 @@ from tests.sources import ROOT
 LIFE_S = (0.1, 1.5)  # how long a process lives after its start
 PATIENCE_S = 60.0  # without anything new; what was in doubt twice is left to a person
 LOOK_S = 0.05
+WAITING_MAX = 200  # deliveries of a source, so that kills come in the middle of all
 
 
 @dataclass
@@ -90,12 +92,15 @@ class Followed:
                 return count
         return 0
 
+    def _is_behind(self) -> bool:
+        return self.sent - self.stored >= self.service.window or self.waiting >= WAITING_MAX
+
     async def feed(self, share: int, patience_s: float) -> None:
         """Have events happen until there are so many, or those that must be stored before are not."""
         counts = Counter(self.chat_of(at) for at in range(self.sent))
         while self.sent < share:
             with trio.move_on_after(patience_s) as scope:
-                while self.sent >= self.service.window and self.sent - self.stored >= self.service.window:
+                while self.sent >= self.service.window and self._is_behind():
                     await trio.sleep(LOOK_S / 2)
             if scope.cancelled_caught:
                 return
@@ -176,7 +181,7 @@ async def run(
         jobs = json.dumps([asdict(one.service.job(one.kind, names[one.kind])) for one in followed])
         command = [sys.executable, "-m", "tests.pattern_core.sources.worker", jobs]
         nursery = await stack.enter_async_context(trio.open_nursery())
-        process = await nursery.start(partial(trio.run_process, command, stdout=-1, capture_stdout=False, cwd=ROOT))
+        process = await nursery.start(partial(trio.run_process, command, stdin=PIPE, stdout=PIPE, cwd=ROOT))
         send, pids = trio.open_memory_channel[int](1)
         nursery.start_soon(_reads, process, send)
         victim = await pids.receive()

@@ -134,13 +134,12 @@ async def live(job: Job) -> None:
         await listens(world, job)
 
 
-async def serve(jobs: Sequence[Job], parent: int) -> None:
-    """Serve all until killed, or until no one is there who would kill this."""
+async def serve(jobs: Sequence[Job]) -> None:
+    """Serve all until killed, or until no one is there who would kill this: then the input ends."""
     async with trio.open_nursery() as nursery:
         for job in jobs:
             nursery.start_soon(live, job)
-        while os.getppid() == parent:
-            await trio.sleep(1)
+        await trio.lowlevel.wait_readable(sys.stdin.fileno())
         os._exit(1)
 
 
@@ -149,9 +148,8 @@ def main(jobs: Sequence[Job]) -> str:
     for job in jobs:
         kind_of(job.kind)  # is loaded now
     while True:
-        parent = os.getpid()
         if not (pid := os.fork()):
-            trio.run(serve, jobs, parent)
+            trio.run(serve, jobs)
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
         status = os.waitpid(pid, 0)[1]
