@@ -22,7 +22,6 @@ from pattern_db.enums import PersonStatus
 from pattern_db.tables.outbox import OutboxRow
 from tests.support import USER, Running, rows, running, until
 
-PAUSE_S = 0.02
 ANNA = "1"  # who writes, by the stand-in's default
 
 
@@ -72,16 +71,18 @@ class Talking:
         return await self.world.database.read(rows, "SELECT sender, session_id FROM turn ORDER BY key")
 
 
-async def follows(world: Running, source: str = "phone", receive: Receive | None = None) -> None:
+async def follows(
+    world: Running, source: str = "phone", receive: Receive | None = None, *, pause_s: float = 0.02
+) -> None:
     """Listen to a source again and again, as the server does, but with short pauses; `receive` stores what came."""
     sources = world.constellation.sources
     while True:
         try:
             kind, account = await sources.account(source)
             wait_s = await account.listen(kind, receive or partial(sources.receive, account.row.id))
-            await trio.sleep(min(wait_s, PAUSE_S))
+            await trio.sleep(min(wait_s, pause_s))
         except PatternError:
-            await trio.sleep(PAUSE_S)
+            await trio.sleep(pause_s)
 
 
 @asynccontextmanager

@@ -36,7 +36,7 @@ class Service:
 
     chats_max: ClassVar = 50
     burst: ClassVar = 1
-    window: ClassVar = 100
+    window: int = 10**9
     is_channel: ClassVar = True
     is_exact: ClassVar = False
     has_begun: bool | None = None  # None: when a place is stored
@@ -136,7 +136,7 @@ class Slack(Service):
 
     def __init__(self, path: Path, events: int) -> None:
         super().__init__(path, events)
-        self.server = SlackServer(patience_s=1.0)
+        self.server = SlackServer(patience_s=30.0)
         self.server.repeats, self.server.forgetful = events // 10, True
 
     def reached(self) -> Mapping[str, Any]:
@@ -364,13 +364,12 @@ class Page(Service):
 class Calendar(Service):
     """Each chat is an entry, which changes only when its change before is stored."""
 
-    chats_max = 60
-    window = 15
     is_channel = False
 
     def __init__(self, path: Path, events: int) -> None:
         super().__init__(path, events)
-        self.chats = min(self.chats_max, events)
+        self.chats = min(150, events // 3)
+        self.window = self.chats // 3
         self._values: dict[int, str] = {}
         self.server = FeedServer(calendar())
 

@@ -27,6 +27,7 @@ from pattern_core.sources.kinds import kind_of
 from pattern_core.sources.source import Arrivals, Outgoing, SourceAccount
 from pattern_core.testing.model import says
 from pattern_core.web.policy import SecretSource, SourceSettings
+from pattern_db.connection import Connection
 from pattern_db.enums import PersonStatus
 from tests.pattern_core.mcp_servers.rig import program
 from tests.pattern_core.sources.rig import follows
@@ -40,6 +41,7 @@ SHOWN = {  # how an event shows in a message, where it shows more than itself
     "http": rf"^It is: {ANY}",
     "mcp": rf"^\+{ANY}",
 }
+PAUSES_S = {"calendar": 0.3, "mcp": 0.3}  # of kinds that start a program for each look
 EARLY_S = 2.0  # longer than a process lives
 
 
@@ -81,11 +83,25 @@ def repeats(kind: str, request: ModelRequest) -> ModelReply:
     return says(" ".join(numbers(kind, last_words(request))) or "nothing")
 
 
+async def hurries(world: Running) -> None:
+    """Have what failed be sent again soon, and not after minutes."""
+
+    def due(connection: Connection) -> None:
+        query = "UPDATE outbox SET next_at = created_at WHERE status = 'pending' AND target GLOB 'chat:*' AND attempts"
+        connection.execute(query).fetchall()
+
+    while True:
+        await trio.sleep(0.5)
+        await world.database.write(due)
+        world.constellation.outbox.changed()
+
+
 async def listens(world: Running, job: Job) -> None:
     """Listen again and again, as the server does, or be called."""
     sources, newest = world.constellation.sources, ""
     kind, account = await sources.account("phone")
     send = kind.send
+    world.nursery.start_soon(hurries, world)
 
     async def guesses(to: SourceAccount, _chat: str, said: Outgoing, send_id: str) -> None:
         await send(to, newest, said, send_id)
@@ -104,7 +120,7 @@ async def listens(world: Running, job: Job) -> None:
     if job.variant == "guess":
         kind.send = guesses  # type: ignore[method-assign]  # broken
     if not kind.is_called:
-        await follows(world, "phone", receive)
+        await follows(world, "phone", receive, pause_s=PAUSES_S.get(job.kind, 0.02))
 
     async def called(stream: trio.SocketStream) -> None:
         headers, _, body = (await stream.receive_some(65_536)).partition(b"\n")
