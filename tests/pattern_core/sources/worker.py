@@ -2,7 +2,7 @@
 
 It loads what it needs once; what is killed is a copy of it, with a constellation for each job. It prints the number of
 each copy. Variants: `sound`; `early` stores a source's place before what is there; `nameless` gives an event another
-name whenever it comes; `guess` sends answers where the newest message came from, and not to the turn's address.
+name whenever it comes; `guess` sends answers where the first message came from, and not to the turn's address.
 """
 
 from __future__ import annotations
@@ -98,23 +98,23 @@ async def hurries(world: Running) -> None:
 
 async def listens(world: Running, job: Job) -> None:
     """Listen again and again, as the server does, or be called."""
-    sources, newest = world.constellation.sources, ""
+    sources, first = world.constellation.sources, ""
     kind, account = await sources.account("phone")
     send = kind.send
     world.nursery.start_soon(hurries, world)
 
     async def guesses(to: SourceAccount, _chat: str, said: Outgoing, send_id: str) -> None:
-        await send(to, newest, said, send_id)
+        await send(to, first, said, send_id)
 
     async def receive(arrived: Arrivals) -> None:
-        nonlocal newest
+        nonlocal first
         if job.variant == "early" and arrived.events:
             await sources.receive(account.row.id, replace(arrived, events=()))
             await trio.sleep(EARLY_S)
         if job.variant == "nameless":
             events = [replace(one, native=world.constellation.storage.ids.new("x")) for one in arrived.events]
             arrived = replace(arrived, events=events)
-        newest = next((event.chat for event in reversed(arrived.events) if event.chat), newest)
+        first = first or next((event.chat for event in arrived.events if event.chat), "")
         await sources.receive(account.row.id, arrived)
 
     if job.variant == "guess":
