@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -22,12 +27,13 @@ from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAc
 from pattern_core.testing.irc_server import CAPS, PASSWORD, IrcServer
 from pattern_core.testing.model import calls, says
 from pattern_core.web.policy import SecretSource, SourceSettings
-from pattern_db.enums import PersonStatus
+from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.tables.sources import SourceRow
 from tests.pattern_core.sources.rig import Talking, follows, settings
-from tests.support import START, Outside, last_words, running, until
+from tests.support import PATIENCE_S, START, USER, Outside, last_words, running, until
 
 ANNA = "anna!~anna@home.example.org"
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"  # where servers are
 
 
 def reach(port: int) -> SourceSettings:
@@ -303,6 +309,23 @@ async def test_a_flood_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.texts[place : place + 5] == [f"{at} {line}" for line in range(5)]
 
 
+async def test_a_message_that_waits_for_its_turn_is_not_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(irc, "EACH_S", 3600)
+    monkeypatch.setattr(irc, "BURST_S", 3600)
+    async with talking() as one:
+        await one.lets_in(person=ANNA)
+        await one.server.says("Hi")
+        await one.sent(1)
+        await one.server.says("Hi again")
+        await until(lambda: len(one.world.provider.requests) == 2)
+        while "chat:" not in (await one.deliveries())[0].target:
+            await trio.sleep(0.01)
+        await trio.sleep(0.2)  # until it would be sent
+        waits = (await one.deliveries())[0]
+        assert (waits.status, waits.unclear, waits.attempts) == (DeliveryStatus.PENDING, 0, 0)
+        assert not one.world.constellation.outbox.is_idle
+
+
 async def test_a_silent_connection_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(irc, "SILENCE_S", 0.05)
     async with following() as (server, account):
@@ -467,3 +490,68 @@ async def test_a_hundred_messages_through_lost_connections_are_each_in_one_turn(
             places = [said.index(f"m{person}-{at}.") for at in range(20)]
             assert places == sorted(places)
         assert all(said.count(f"m{at % 5 + 1}-{at // 5}.") == 1 for at in range(100))
+
+
+# With ngircd
+
+
+@asynccontextmanager
+async def ngircd(folder: Path) -> AsyncIterator[int]:
+    """A real server, and its port."""
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port: int = listener.socket.getsockname()[1]
+    await listener.aclose()
+    options = "[Options]\nIdent = no\nPAM = no\nDNS = no\n"
+    about = f"[Global]\nName = irc.example.org\nInfo = Test\nListen = 127.0.0.1\nPorts = {port}\n"
+    (folder / "ngircd.conf").write_text(f"{about}MotdPhrase = Hi\n{options}[Channel]\nName = #garden\n")
+    async with trio.open_nursery() as nursery:
+        command = [str(which("ngircd", path=PATH)), "-n", "-f", str(folder / "ngircd.conf")]
+        await nursery.start(partial(trio.run_process, command, capture_stdout=True))
+        yield port
+        nursery.cancel_scope.cancel()
+
+
+class Person:
+    """Someone on the network."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._heard = b""
+
+    async def does(self, *lines: str) -> None:
+        await self._stream.send_all("".join(f"{line}\r\n" for line in lines).encode())
+
+    async def hears(self, words: bytes) -> str:
+        """Wait until a line has these words; return it, and forget what came before."""
+        with trio.fail_after(PATIENCE_S):
+            while (found := re.search(rb"[^\n]*" + words + rb"[^\n]*\n", self._heard)) is None:
+                self._heard += await self._stream.receive_some(4096)
+        self._heard = self._heard[found.end() :]
+        return found[0].decode()
+
+
+@pytest.mark.skipif(which("ngircd", path=PATH) is None, reason="needs ngircd: apt-get install ngircd")
+async def test_a_person_is_answered_on_a_real_server(tmp_path: Path) -> None:
+    async with ngircd(tmp_path) as port, AsyncExitStack() as stack:
+        while True:
+            with suppress(OSError):
+                anna = Person(await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port)))
+                break
+            await trio.sleep(0.02)
+        await anna.does("NICK anna", "USER anna 0 * :Anna")
+        await anna.hears(b" 001 anna ")
+        options: dict[str, Any] = {"otherwise": says("Hello."), "sources": reach(port), "clock": SystemClock()}
+        world = await stack.enter_async_context(running(**options))
+        await world.agent()
+        row = await world.constellation.sources.create(name="phone", kind="irc", config=config(port), agent="ada")
+        world.nursery.start_soon(follows, world)
+        await anna.does("JOIN #garden")
+        await anna.hears(b"(:ada!.* JOIN| 353 .*ada)")
+        await anna.does("PRIVMSG ada :Hi")
+        code = (await anna.hears(b"code is")).split("code is ")[1][:8]
+        await world.constellation.channels.approve(row.id, code, PersonStatus.ALLOWED, by=USER)
+        await anna.does("PRIVMSG ada :Hi again")
+        assert (await anna.hears(b"Hello")).endswith("PRIVMSG anna :Hello.\r\n")
+        await world.constellation.channels.decide(row.id, "#garden", PersonStatus.ALLOWED, by=USER)
+        await anna.does("PRIVMSG #garden :ada: and here?")
+        assert (await anna.hears(b"Hello")).endswith("PRIVMSG #garden :Hello.\r\n")
