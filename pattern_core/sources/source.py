@@ -246,7 +246,7 @@ class SourceAccount:
             return await kind.download(self, ref)
 
 
-Receive: TypeAlias = Callable[[Arrivals], Awaitable[object]]
+Receive: TypeAlias = Callable[[Arrivals], Awaitable[None]]
 """Stores what arrived with its cursor. Raises a `PatternError` if that cannot be stored."""
 
 

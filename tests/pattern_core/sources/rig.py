@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import trio
@@ -13,7 +12,7 @@ import trio
 from pattern_core.errors import PatternError
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
-from pattern_core.sources.source import Receive
+from pattern_core.sources.source import Arrivals, Receive
 from pattern_core.testing.channels import TOKEN, TelegramServer
 from pattern_core.testing.model import says
 from pattern_core.testing.wire import WireServer
@@ -76,10 +75,14 @@ async def follows(
 ) -> None:
     """Listen to a source again and again, as the server does, but with short pauses; `receive` stores what came."""
     sources = world.constellation.sources
+
+    async def stores(arrived: Arrivals) -> None:
+        await sources.receive(account.row.id, arrived)
+
     while True:
         try:
             kind, account = await sources.account(source)
-            wait_s = await account.listen(kind, receive or partial(sources.receive, account.row.id))
+            wait_s = await account.listen(kind, receive or stores)
             await trio.sleep(min(wait_s, pause_s))
         except PatternError:
             await trio.sleep(pause_s)

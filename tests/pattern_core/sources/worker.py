@@ -118,7 +118,7 @@ async def listens(world: Running, job: Job) -> None:
         await sources.receive(account.row.id, arrived)
 
     if job.variant == "guess":
-        kind.send = guesses  # type: ignore[method-assign]  # broken
+        kind.send = guesses  # type: ignore[method-assign,assignment]  # broken
     if not kind.is_called:
         await follows(world, "phone", receive, pause_s=PAUSES_S.get(job.kind, 0.02))
 
