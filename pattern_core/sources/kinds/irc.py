@@ -140,7 +140,7 @@ class IrcChannel(SourceKind):
         return AGAIN_S
 
     async def ready(self, account: SourceAccount) -> None:
-        """Wait until a message is no flood, as `SourceKind.ready`."""
+        """Wait until a message would not be too many, as `SourceKind.ready`."""
         await (await self._link(account)).turn()
 
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
@@ -432,7 +432,7 @@ class _Link:
     # What the agent says
 
     async def turn(self) -> None:
-        """Wait until a message of one line would be no flood; `say` waits, too, for the other lines."""
+        """Wait until a message of one line would not be too many; `say` waits, too, for the other lines."""
         now = trio.current_time()
         self._turns_until = max(self._turns_until, self._owed_until, now) + EACH_S
         await trio.sleep(max(0.0, self._turns_until - BURST_S - now))

@@ -17,9 +17,9 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from subprocess import PIPE
 
@@ -27,7 +27,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from pattern_db.connection import open_connection
+from pattern_db.connection import Connection, open_connection
 from tests.pattern_core.sources.services import SERVICES, Service
 from tests.pattern_core.sources.worker import numbers
 from tests.sources import ROOT
@@ -58,9 +58,19 @@ class Followed:
     events: int
     sent: int = 0
 
+    @cached_property
+    def connection(self) -> Connection:
+        """What is stored, as it is now."""
+        return open_connection(self.path, readonly=True)
+
     def chat_of(self, at: int) -> int:
         """The chat of an event, by its place among all."""
         return at // self.service.burst % self.service.chats + 1
+
+    def closes(self) -> None:
+        """Let go of what is stored."""
+        if "connection" in vars(self):
+            self.connection.close()
 
     @property
     def has_begun(self) -> bool:
@@ -85,11 +95,8 @@ class Followed:
         return self._count("SELECT count(*) FROM outbox WHERE status = 'pending'")
 
     def _count(self, query: str) -> int:
-        if not self.path.exists():
-            return 0
-        with closing(open_connection(self.path, readonly=True)) as connection:
-            count: int = connection.execute(query).get
-            return count
+        count: int = self.connection.execute(query).get if self.path.exists() else 0
+        return count
 
     async def stores(self, count: int, patience_s: float) -> None:
         """Wait until so many events are stored."""
@@ -117,12 +124,11 @@ class Followed:
         found, asked = Outcome(), defaultdict[int, list[str]](list)
         counts = Counter(self.chat_of(at) for at in range(self.events))
         wanted = {chat: [f"m{chat}-{at}" for at in range(count)] for chat, count in counts.items()}
-        with closing(open_connection(self.path, readonly=True)) as connection:
-            for (text,) in connection.execute("SELECT content FROM messages WHERE role = 'user' ORDER BY position"):
-                for number in numbers(self.kind, text):
-                    asked[int(number[1:].partition("-")[0])].append(number)
-            left = "SELECT payload FROM outbox WHERE status = 'dead' AND unclear > 0"
-            doubtful = {one for (payload,) in connection.execute(left) for one in numbers("", payload)}
+        for (text,) in self.connection.execute("SELECT content FROM messages WHERE role = 'user' ORDER BY position"):
+            for number in numbers(self.kind, text):
+                asked[int(number[1:].partition("-")[0])].append(number)
+        left = "SELECT payload FROM outbox WHERE status = 'dead' AND unclear > 0"
+        doubtful = {one for (payload,) in self.connection.execute(left) for one in numbers("", payload)}
         found.doubtful = len(doubtful)
         found.wrong += [f"chat {chat} has {asked[chat]}" for chat, its in wanted.items() if asked[chat] != its]
         if self.service.is_channel:
@@ -184,6 +190,7 @@ async def run(
             service = SERVICES[kind](place, events[kind])
             await stack.enter_async_context(service.opened())
             followed.append(Followed(kind, service, place, events[kind]))
+            stack.callback(followed[-1].closes)
         names = {one.kind: "nameless" if (one.kind, variant) == ("irc", "early") else variant for one in followed}
         jobs = json.dumps([asdict(one.service.job(one.kind, names[one.kind])) for one in followed])
         command = [sys.executable, "-m", "tests.pattern_core.sources.worker", jobs]

@@ -41,7 +41,10 @@ SHOWN = {  # how an event shows in a message, where it shows more than itself
     "http": rf"^It is: {ANY}",
     "mcp": rf"^\+{ANY}",
 }
-PAUSES_S = {"calendar": 0.3, "mcp": 0.3}  # of kinds that start a program for each look
+PAUSES_S = {  # between two looks
+    **dict.fromkeys(("calendar", "mcp"), 0.3),  # each starts a program
+    **dict.fromkeys(("bluesky", "email", "file", "rss"), 0.1),
+}
 EARLY_S = 2.0  # longer than a process lives
 
 
