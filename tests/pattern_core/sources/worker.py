@@ -13,6 +13,7 @@ import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -107,7 +108,7 @@ async def listens(world: Running, job: Job) -> None:
     world.nursery.start_soon(hurries, world)
 
     async def guesses(to: SourceAccount, _chat: str, said: Outgoing, send_id: str) -> None:
-        await send(to, first, said, send_id)
+        await send(to, first, replace(said, reply_to=""), send_id)
 
     async def receive(arrived: Arrivals) -> None:
         nonlocal first
@@ -131,7 +132,8 @@ async def listens(world: Running, job: Job) -> None:
             await stream.send_all(b"202")
             await trio.sleep(EARLY_S)
         await sources.called(account.row.id, json.loads(headers), body)
-        await stream.send_all(b"202")
+        with suppress(trio.BrokenResourceError):  # it was answered early
+            await stream.send_all(b"202")
 
     listener = trio.socket.socket(trio.socket.AF_UNIX)
     await listener.bind(f"{job.path}.sock")
