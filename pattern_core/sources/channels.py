@@ -393,6 +393,7 @@ class Channels:
                 data = await access.data(await access.locate(said.file))
             except PatternError as error:
                 said = replace(said, file="", text=f"[{said.file_name} could not be sent: {error.message}]")
+        await kind.ready(account)
         if not kind.is_idempotent:
             if row.unclear >= UNCLEAR_MAX:
                 raise Unavailable("perhaps it was sent, perhaps not; send it again or discard it", **{IS_FINAL: True})

@@ -297,6 +297,13 @@ class SourceKind(ABC):
         """
         return ""
 
+    async def ready(self, account: SourceAccount) -> None:  # noqa: B027  # most services need no wait
+        """Wait until something may be sent. What is stopped here is not in doubt: it was surely not sent.
+
+        Raises:
+            PatternError: it may not now.
+        """
+
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Say something in a chat; `send_id` is always the same for it.
 

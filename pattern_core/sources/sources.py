@@ -34,7 +34,7 @@ from pattern_db.tables.sources import ReceiverRow, SourceRow
 SOURCES_MAX = 100  # of one constellation
 NAME_CHARS_MAX = 100
 WAITING_MAX = 2_000  # events of a source that were not delivered; later ones stay at the service
-BURST_S = 0.3  # messages of a chat within this time are one
+BURST_S = 0.3  # events within this time are one message
 BATCH_S_MAX = 7 * 24 * 3600.0
 TEMPLATE_CHARS_MAX = 2_000
 CURSOR = "sources_after"  # in `meta`: up to this one, the constellation's events were checked for answers in chats
@@ -229,7 +229,8 @@ class Sources:
             chosen = [(place, one.agent_id, BURST_S) for one in receivers[:1]]
         else:
             wanting = [one for one in receivers if passes(one.filters, event)]
-            chosen = [(one.agent_id, one.agent_id, wait_s(one.filters, one.batch_s, now_ms)) for one in wanting]
+            waits = [max(BURST_S, wait_s(one.filters, one.batch_s, now_ms)) for one in wanting]
+            chosen = [(one.agent_id, one.agent_id, after_s) for one, after_s in zip(wanting, waits, strict=True)]
         return [
             OutboxRow(
                 id=f"evt_{self.storage.ids.position(now_ms)}",

@@ -38,7 +38,7 @@ class TelegramServer(WireServer):
         self.drops = self.too_many = self.unable = self.silent = self.repeats = 0
         self.reorders = False
         self.acknowledged = 0  # the offset of the last poll
-        self._updates: list[dict[str, Any]] = []
+        self.updates: list[dict[str, Any]] = []  # all, in order
         self._arrived_update = trio.Event()
         self._messages = 100
         self._files: dict[str, bytes] = {}
@@ -68,11 +68,11 @@ class TelegramServer(WireServer):
         data = next(one["callback_data"] for one in row if one["text"] == button)
         writer = {"id": author, "is_bot": False, "first_name": "Anna"}
         message = {"message_id": 1, "date": 0, "chat": {"id": asked["chat_id"], "type": "private"}}
-        self.put({"callback_query": {"id": f"q{len(self._updates)}", "from": writer, "message": message, "data": data}})
+        self.put({"callback_query": {"id": f"q{len(self.updates)}", "from": writer, "message": message, "data": data}})
 
     def put(self, update: Mapping[str, Any]) -> None:
         """Add an update as it is."""
-        self._updates.append({"update_id": len(self._updates) + 1, **update})
+        self.updates.append({"update_id": len(self.updates) + 1, **update})
         self._arrived_update.set()
         self._arrived_update = trio.Event()
 
@@ -131,9 +131,9 @@ class TelegramServer(WireServer):
             self.repeats -= 1
             offset = 0
         with trio.move_on_after(int(given.get("timeout", 0))):
-            while not any(one["update_id"] >= offset for one in self._updates):
+            while not any(one["update_id"] >= offset for one in self.updates):
                 await self._arrived_update.wait()
-        found = [one for one in self._updates if one["update_id"] >= offset][: int(given.get("limit", 100))]
+        found = [one for one in self.updates if one["update_id"] >= offset][: int(given.get("limit", 100))]
         return _done(found[::-1] if self.reorders else found)
 
     def _send(self, given: Mapping[str, Any]) -> Play:

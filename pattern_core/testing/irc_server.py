@@ -34,6 +34,7 @@ class _Client:
     rooms: set[str] = field(default_factory=set)
     penalty_until: float = 0.0
     writing: trio.StrictFIFOLock = field(default_factory=trio.StrictFIFOLock)
+    passing_on: trio.StrictFIFOLock = field(default_factory=trio.StrictFIFOLock)  # in the order in which it was said
 
     async def write(self, *lines: str) -> None:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -46,8 +47,8 @@ class IrcServer(WireServer):
 
     Faults: `taken` nicks are in use; each a number of times: `drops` accepts a message and closes the connection,
     `repeats` sends a message twice, `deaf` answers no PING. `closed` are rooms that the agent may not join, `muted`
-    those where it may not speak. With `flood_s`, a client that owes more time for its messages is thrown out. With
-    `replays`, a connection begins with all that was said before, as a bouncer does.
+    those where it may not speak. With `flood_s`, a client that owes more time for its messages is thrown out. A
+    connection begins with the last `replays` messages that were said before, as a bouncer's does.
     """
 
     def __init__(self, *, caps: Sequence[str] = CAPS) -> None:
@@ -61,7 +62,7 @@ class IrcServer(WireServer):
         self.muted: set[str] = set()
         self.drops = self.repeats = self.deaf = 0
         self.flood_s: float | None = None
-        self.replays = False
+        self.replays = 0
         self.begun = 0  # how often the agent was registered
         self._clients: list[_Client] = []
         self._history: list[tuple[str, str]] = []  # by room, empty: to the agent
@@ -99,8 +100,10 @@ class IrcServer(WireServer):
         self._history.append((room, f"{begin} {room or '{nick}'} :{text}"))
         count = 2 if self.repeats else 1
         self.repeats -= count - 1
-        for client in self._clients:
-            await self._pass_on(client, self._history[-1:] * count)
+        said = self._history[-1:] * count
+        for client in list(self._clients):
+            async with client.passing_on:
+                await self._pass_on(client, said)
 
     async def puts(self, line: str) -> None:
         """Send a line as it is."""
@@ -115,16 +118,7 @@ class IrcServer(WireServer):
     async def _pass_on(self, client: _Client, said: Sequence[tuple[str, str]]) -> None:
         for room, line in said:
             if client.is_registered and (not room or room in client.rooms):
-                begin, _, text = line.partition(" PRIVMSG ")
-                tags, _, sender = begin.partition(" ")
-                known = ";".join(
-                    one
-                    for one in tags[1:].split(";")
-                    if {"account": "account-tag", "time": "server-time"}.get(one.partition("=")[0], "message-tags")
-                    in client.caps
-                )
-                shown = f"{f'@{known} ' if known else ''}{sender} PRIVMSG {text.replace('{nick}', client.nick, 1)}"
-                await client.write(shown)
+                await client.write(_shown(client, line))
 
     # The server
 
@@ -192,14 +186,19 @@ class IrcServer(WireServer):
         return True
 
     async def _welcome(self, client: _Client) -> None:
-        client.is_registered = True
-        self.begun += 1
-        await client.write(
-            f":{NAME} 001 {client.nick} :Welcome", f":{NAME} 005 {client.nick} CASEMAPPING=rfc1459 :are supported"
-        )
-        await client.write(f":{NAME} 422 {client.nick} :MOTD File is missing")
+        async with client.passing_on:
+            client.is_registered = True
+            self.begun += 1
+            await client.write(
+                f":{NAME} 001 {client.nick} :Welcome",
+                f":{NAME} 005 {client.nick} CASEMAPPING=rfc1459 :are supported",
+                f":{NAME} 422 {client.nick} :MOTD File is missing",
+            )
+            await self._repeat(client, "")
+
+    async def _repeat(self, client: _Client, room: str) -> None:
         if self.replays:
-            await self._pass_on(client, [one for one in self._history if not one[0]])
+            await self._pass_on(client, [one for one in self._history if one[0] == room][-self.replays :])
 
     async def _serve(self, client: _Client, command: str, params: Sequence[str]) -> bool:
         me = f"{client.nick}!~pattern@server.example.org"
@@ -209,10 +208,11 @@ class IrcServer(WireServer):
                     if room in self.closed:
                         await client.write(f":{NAME} 473 {client.nick} {room} :Cannot join channel (+i)")
                         continue
-                    client.rooms.add(room)
-                    await client.write(f":{me} JOIN {room}", f":{NAME} 366 {client.nick} {room} :End of /NAMES list.")
-                    if self.replays:
-                        await self._pass_on(client, [one for one in self._history if one[0] == room])
+                    async with client.passing_on:
+                        client.rooms.add(room)
+                        end = f":{NAME} 366 {client.nick} {room} :End of /NAMES list."
+                        await client.write(f":{me} JOIN {room}", end)
+                        await self._repeat(client, room)
             case "WHOIS", [nick]:
                 found = {one.lower(): (one, *about) for one, about in self.people.items()}.get(nick.lower())
                 if found is None:
@@ -246,3 +246,13 @@ class IrcServer(WireServer):
             self.drops -= 1
             return False
         return True
+
+
+def _shown(client: _Client, line: str) -> str:
+    """Return what was said as this client may see it: with the tags that it knows."""
+    begin, _, text = line.partition(" PRIVMSG ")
+    tags, _, sender = begin.partition(" ")
+    needs = {"account": "account-tag", "time": "server-time"}
+    known = [one for one in tags[1:].split(";") if needs.get(one.partition("=")[0], "message-tags") in client.caps]
+    shown = f"@{';'.join(known)} " if known else ""
+    return f"{shown}{sender} PRIVMSG {text.replace('{nick}', client.nick, 1)}"

@@ -139,17 +139,24 @@ class IrcChannel(SourceKind):
             raise failure or Unavailable(f"IRC: {link.over}")
         return AGAIN_S
 
+    async def ready(self, account: SourceAccount) -> None:
+        """Wait until a message would not be too many, as `SourceKind.ready`."""
+        await (await self._link(account)).turn()
+
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Say something by the connection that there is, as `SourceKind.send`."""
         words = said.text
         if said.approval is not None:
             words += f"\nAnswer with: yes {said.approval} or: no {said.approval}"
+        await (await self._link(account)).say(chat, words)
+
+    async def _link(self, account: SourceAccount) -> _Link:
         with trio.move_on_after(account.settings.timeout_s):
             while (link := self._links.get(account.row.id)) is None or link.over:
                 await self._linked.wait()
         if link is None:
             raise Unavailable("there is no connection to the IRC server now")
-        await link.say(chat, words)
+        return link
 
 
 def _url(config: Mapping[str, Json]) -> str:
@@ -250,7 +257,7 @@ class _Link:
         self._news = trio.lowlevel.ParkingLot()
         self._has_accounts = False  # the server names the accounts of those who write
         self._count = 0  # of events, and of what was said
-        self._owed_until = 0.0  # trio's time
+        self._owed_until = self._turns_until = 0.0  # trio's time
         self._answered = ""  # the last question whether the server is there that it answered
         self._about = ""  # to whom something is being said; what the server says of them:
         self._refusal = ""
@@ -423,6 +430,12 @@ class _Link:
         )
 
     # What the agent says
+
+    async def turn(self) -> None:
+        """Wait until a message of one line would not be too many; `say` waits, too, for the other lines."""
+        now = trio.current_time()
+        self._turns_until = max(self._turns_until, self._owed_until, now) + EACH_S
+        await trio.sleep(max(0.0, self._turns_until - BURST_S - now))
 
     async def say(self, chat: str, text: str) -> None:
         """Say a text in a room, or to a person if the nick is still that person's.

@@ -12,7 +12,7 @@ import trio
 from pattern_core.errors import Overloaded, PatternError
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
-from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind
+from pattern_core.sources.source import Arrivals, Receive, SourceAccount, SourceEvent, SourceKind
 from pattern_core.testing.channels import TOKEN, TelegramServer
 from pattern_core.testing.model import says
 from pattern_core.testing.wire import WireServer
@@ -136,33 +136,28 @@ async def listening(
     async with running(script, sources=sources, **options) as world, trio.open_nursery() as nursery:
         await world.agent()
         await world.constellation.sources.create(name="phone", kind=kind, config=config, agent="ada")
-        nursery.start_soon(_follows, world)
+        nursery.start_soon(follows, world)
         await until(lambda: server.begun)
         yield Talking(world, server)
         nursery.cancel_scope.cancel()
 
 
-async def _follows(world: Running) -> None:
+async def follows(
+    world: Running, source: str = "phone", receive: Receive | None = None, *, pause_s: float = 0.02
+) -> None:
+    """Listen to a source again and again, as the server does, but with short pauses; `receive` stores what came."""
     sources = world.constellation.sources
-    while True:
-        kind, account = await sources.account("phone")
 
-        async def receive(arrived: Arrivals, source_id: str = account.row.id) -> None:
-            await sources.receive(source_id, arrived)
+    async def stores(arrived: Arrivals) -> None:
+        await sources.receive(account.row.id, arrived)
 
-        try:
-            await account.call(kind.listen, receive)
-        except PatternError:
-            await trio.sleep(0.02)
-
-
-async def asks_for_ever(world: Running, source: str) -> None:
-    """Ask a source again and again, as the server does; a failure is tried again soon."""
     while True:
         try:
-            await world.constellation.sources.poll(source)
+            kind, account = await sources.account(source)
+            wait_s = await account.call(kind.listen, receive or stores)
+            await trio.sleep(min(wait_s, pause_s))
         except PatternError:
-            await trio.sleep(0.02)
+            await trio.sleep(pause_s)
 
 
 @asynccontextmanager
@@ -181,6 +176,6 @@ async def talking(
             config = {"token": "bot", "base_url": server.url}
             await world.constellation.sources.create(name="phone", kind="telegram", config=config, agent="ada")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(asks_for_ever, world, "phone")
+            nursery.start_soon(follows, world)
             yield Talking(world, server)
             nursery.cancel_scope.cancel()

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import random
-import re
-import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +13,6 @@ import trio
 
 from pattern_core.errors import InvalidInput, Overloaded, PatternError, PermissionDenied, Unavailable
 from pattern_core.ids import SystemClock
-from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.models.providers.settings import Secret
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds.bluesky import ROOM, BlueskyChannel, record_key
@@ -27,11 +21,10 @@ from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAc
 from pattern_core.testing.bluesky_server import HANDLE, ME, PASSWORD, TID, BlueskyServer
 from pattern_core.testing.model import says
 from pattern_core.web.policy import SecretSource, SourceSettings
-from pattern_db.connection import Connection
 from pattern_db.enums import PersonStatus
 from pattern_db.tables.sources import SourceRow
-from tests.sources import ROOT
-from tests.support import PATIENCE_S, USER, Running, last_words, rows, running, until
+from tests.pattern_core.sources.rig import follows
+from tests.support import USER, Running, rows, running, until
 
 SEND_ID = "say_0000000000000065536"
 NO_FILTERS: dict[str, Any] = {
@@ -94,16 +87,9 @@ async def talking(url: str, *, is_new: bool = True, **options: Any) -> AsyncIter
             await world.constellation.channels.decide("sky", ROOM, PersonStatus.ALLOWED, by=USER)
             await world.constellation.sources.poll("sky")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_asks, world)
+            nursery.start_soon(follows, world, "sky")
             yield world
             nursery.cancel_scope.cancel()
-
-
-async def _asks(world: Running) -> None:
-    while True:
-        with suppress(PatternError):
-            await world.constellation.sources.poll("sky")
-        await trio.sleep(0.02)
 
 
 # What is heard
@@ -372,12 +358,6 @@ async def test_a_wrong_configuration_is_refused(config: Mapping[str, Any]) -> No
 # The whole mechanism
 
 
-def _numbers(request: ModelRequest) -> ModelReply:
-    """Answer with the numbers of the posts that are answered, and not of the others of the thread."""
-    said = re.findall(r"^(?:The post:\n)?@bot\.example (m\d+-\d+)", last_words(request), re.MULTILINE)
-    return says(" ".join(said))
-
-
 async def test_a_person_in_public_is_answered_in_the_thread_once_the_public_is_let_in() -> None:
     async with BlueskyServer() as server, talking(server.url) as world:
         await world.constellation.channels.decide("sky", ROOM, PersonStatus.BLOCKED, by=USER)
@@ -392,54 +372,3 @@ async def test_a_person_in_public_is_answered_in_the_thread_once_the_public_is_l
         assert record["reply"]["parent"]["uri"] == post
         [(sender,)] = await world.database.read(rows, "SELECT DISTINCT sender FROM turn")
         assert str(sender).startswith("conversant:src_")  # also a partner is no more than that in public
-
-
-@pytest.mark.slow
-async def test_a_hundred_posts_with_faults_and_kills_are_each_answered_once_in_their_thread(tmp_path: Path) -> None:
-    tops, wanted, chance = dict[int, str](), dict[str, str](), random.Random(1)
-    async with BlueskyServer() as server:
-        server.reorders = True
-        command = [sys.executable, "-m", "tests.pattern_core.sources.test_bluesky", str(tmp_path / "p.db"), server.url]
-        for life in range(6):
-            server.drops, server.too_many, server.silent = 2, int(life == 1), int(life > 0)
-            async with trio.open_nursery() as nursery:
-                process = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
-                if not life:  # the account has looked once: what was there before is old
-                    await until(lambda: len(server.exchanges) > 2)
-                for _ in range(20 * bool(life)):
-                    number = f"m{len(wanted) % 10}-{len(wanted) // 10}"
-                    top = tops.get(len(wanted) % 10, "")
-                    wanted[number] = server.says(f"@bot.example {number}", author=number.partition("-")[0], to=top)
-                    tops.setdefault(len(tops), wanted[number])
-                server.expire()
-                with trio.move_on_after(PATIENCE_S if life == 5 else chance.uniform(1.5, 4)):
-                    while not life or len(_answered(server)) < len(wanted):
-                        await trio.sleep(0.05)
-                process.kill()
-    answers = [(number, record) for record in server.written.values() for number in record["text"].split()]
-    assert len(answers) == len(wanted) == 100  # none twice
-    for number, record in answers:
-        assert record["reply"]["root"]["uri"] == tops[int(number[1:].partition("-")[0])]
-        assert record["reply"]["parent"]["uri"] == wanted[record["text"].split()[-1]]  # the last one of a burst
-
-
-def _answered(server: BlueskyServer) -> set[str]:
-    return {number for text in server.texts for number in text.split()}
-
-
-async def live(path: Path, url: str) -> None:
-    """Answer until killed; an answer that failed is tried again soon."""
-    is_new = not await trio.Path(path).exists()
-    async with talking(url, path=path, is_new=is_new, otherwise=_numbers) as world:
-        while True:
-            await trio.sleep(0.3)  # the service wants a second without messages, and attempts are counted
-            await world.database.write(_due)
-            world.constellation.outbox.changed()
-
-
-def _due(connection: Connection) -> None:
-    connection.execute("UPDATE outbox SET next_at = created_at WHERE status = 'pending'").fetchall()
-
-
-if __name__ == "__main__":
-    trio.run(live, Path(sys.argv[1]), sys.argv[2])

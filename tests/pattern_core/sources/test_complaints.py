@@ -16,6 +16,7 @@ from pattern_core.ids import SystemClock
 from pattern_core.models.model import ModelReply, ModelRequest
 from pattern_core.sources.channels import CODE_VALID_S, TURNS_PER_MINUTE_MAX, UNCLEAR_MAX
 from pattern_core.sources.source import SourceEvent
+from pattern_core.sources.sources import BURST_S
 from pattern_core.testing.channels import TelegramServer
 from pattern_core.testing.model import calls, says
 from pattern_core.unit_of_work import UnitOfWork
@@ -42,6 +43,13 @@ class Later(SystemClock):
     def now_ms(self) -> int:
         """Return the time, as it is set."""
         return super().now_ms() + self.ahead_ms
+
+
+async def burst_ends(one: Talking, clock: Later) -> None:
+    """Have time pass until what was said is a message: what is said later is another one."""
+    await until(lambda: one.server.acknowledged == len(one.server.updates))
+    clock.ahead_ms += round(BURST_S * 1000)
+    one.world.constellation.outbox.changed()
 
 
 async def answered(one: Talking) -> dict[str, list[str]]:
@@ -109,10 +117,12 @@ async def test_complaint_12_what_the_service_sends_again_after_a_restart_is_no_s
 
 
 async def test_complaint_12_no_answer_is_one_behind() -> None:
-    async with talking(otherwise=repeats) as one:
+    clock = Later()
+    async with talking(otherwise=repeats, clock=clock) as one:
         await one.lets_in()
         for number in range(5):
             asked = one.server.says(f"number {number}")
+            await burst_ends(one, clock)
             await one.sent(number + 1)
             assert one.server.texts[-1] == str(number)
             assert one.server.sent[-1]["reply_parameters"]["message_id"] == asked
@@ -143,14 +153,15 @@ async def test_complaint_13_messages_before_a_start_are_all_answered(is_received
 
 async def test_case_70_and_211_all_that_was_said_while_the_agent_was_busy_is_read_in_its_order() -> None:
     """The original kept only the newest message of a channel."""
-    outside = Outside(gate=trio.Event())
-    async with talking(calls("mail", {"to": "x"}), tools=outside.tools) as one:
+    outside, clock = Outside(gate=trio.Event()), Later()
+    async with talking(calls("mail", {"to": "x"}), tools=outside.tools, clock=clock) as one:
         await one.lets_in()
         one.server.says("first")
         await until(lambda: outside.done)
-        for number in range(3):
+        for number in range(3):  # not in one burst: else they are one message anyway
             one.server.says(f"while busy {number}")
-            await trio.sleep(0.35)  # longer than a burst: else they are one message anyway
+            await burst_ends(one, clock)
+            await until(lambda: one.world.constellation.outbox.is_idle)
         assert outside.gate is not None
         outside.gate.set()
         await until(lambda: any("while busy 2" in last_words(one_) for one_ in one.world.provider.requests))
@@ -219,6 +230,7 @@ async def test_complaint_bot_loops_end_and_nothing_is_lost() -> None:
             await one.lets_in(person=person)
         for number in range(TURNS_PER_MINUTE_MAX + 1):
             one.server.says(f"loop {number}")
+            await burst_ends(one, clock)
             if number < TURNS_PER_MINUTE_MAX:
                 await one.sent(number + 1)
         one.server.says("me too", author=2)

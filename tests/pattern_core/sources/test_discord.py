@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.tables.sources import SourceRow
 from tests.pattern_core.sources.rig import Account, listening, settings
-from tests.pattern_core.sources.test_kill_points import CHATS, Outcome, judge, run_listening
 from tests.support import Outside, last_words, until
 
 NOW = "2026-11-21T00:00:00.000Z"
@@ -457,34 +455,6 @@ async def test_a_hundred_messages_through_lost_connections_and_sessions_are_each
 
 def _numbered(one: Any) -> list[int]:
     return [last_words(request).count(".") for request in one.world.provider.requests]
-
-
-async def _killed(folder: Path, *, events: int, kills: int, variant: str, patience_s: float) -> Outcome:
-    """Send so many messages, kill the process with the channel so often, and judge what is left."""
-    async with DiscordServer(heartbeat_ms=500) as server:
-        server.repeats = events // 10
-
-        async def expires(count: int) -> None:
-            if count == 2:
-                await server.expires()
-
-        options: dict[str, Any] = {"events": events, "kills": kills, "patience_s": patience_s, "variant": variant}
-        await run_listening(folder, "discord", server, **options, when_killed=expires)
-        sent = [(int(one["channel_id"]) - 1000, one["content"]) for one in server.sent]
-        return judge(folder / "pattern.db", sent, events, CHATS)
-
-
-@pytest.mark.slow
-async def test_a_hundred_messages_through_kills_are_each_answered_once_in_their_chat(tmp_path: Path) -> None:
-    found = await _killed(tmp_path, events=100, kills=4, variant="sound", patience_s=60)
-    assert found.wrong == []
-    assert found.twice == 0  # the service knows what is sent again after a second
-
-
-@pytest.mark.slow
-async def test_a_channel_that_acknowledges_early_is_caught(tmp_path: Path) -> None:
-    found = await _killed(tmp_path, events=60, kills=3, variant="early", patience_s=6)
-    assert found.wrong
 
 
 def test_configuration() -> None:

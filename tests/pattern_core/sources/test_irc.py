@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import sys
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from shutil import which
+from typing import Any
 
 import pytest
 import trio
@@ -13,22 +18,105 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput, Overloaded, PatternError, PermissionDenied, Unavailable
+from pattern_core.ids import SystemClock
+from pattern_core.models.providers.settings import Secret
 from pattern_core.outbox import IS_FINAL
-from pattern_core.sources.kinds import irc
+from pattern_core.sources.kinds import irc, kind_of
 from pattern_core.sources.kinds.irc import NICKS_MAX, SAID_BYTES_MAX, IrcChannel, lower, parse_line, pieces
-from pattern_core.sources.source import IS_UNCLEAR, Outgoing
-from pattern_core.testing.irc_server import CAPS, IrcServer
+from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, SourceEvent
+from pattern_core.testing.irc_server import CAPS, PASSWORD, IrcServer
 from pattern_core.testing.model import calls, says
-from pattern_core.web.policy import SourceSettings
-from pattern_db.enums import PersonStatus
-from tests.pattern_core.sources.irc_rig import Account, config, following, reach, talking
-from tests.pattern_core.sources.kinds_worker import CHATS
-from tests.pattern_core.sources.test_kill_points import Outcome, judge
-from tests.pattern_core.sources.worker import NUMBERED
-from tests.sources import ROOT
-from tests.support import Outside, last_words, until
+from pattern_core.web.policy import SecretSource, SourceSettings
+from pattern_db.enums import DeliveryStatus, PersonStatus
+from pattern_db.tables.sources import SourceRow
+from tests.pattern_core.sources.rig import Talking, follows, settings
+from tests.support import PATIENCE_S, START, USER, Outside, last_words, running, until
 
 ANNA = "anna!~anna@home.example.org"
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"  # where servers are
+
+
+def reach(port: int) -> SourceSettings:
+    """Settings by which the stand-in may be reached, and has the password."""
+    secrets = {"irc": SecretSource(value=Secret(PASSWORD)), "wrong": SecretSource(value=Secret("another"))}
+    return replace(settings(), ports=(port,), services=(f"http://127.0.0.1:{port}",), secrets=secrets)
+
+
+def config(port: int, **fields: Any) -> dict[str, Any]:
+    """The configuration of an account."""
+    return {"server": f"127.0.0.1:{port}", "nick": "ada", "tls": False, "rooms": ["#garden"], **fields}
+
+
+class Account:
+    """An account, and what it stored; `refuses` says what stops each of the next batches."""
+
+    def __init__(self, port: int, **fields: Any) -> None:
+        self.kind = kind_of("irc")
+        checked = self.kind.checked(config(port, **fields), reach(port))
+        row = SourceRow("src_1", "phone", "irc", checked, START, START)
+        self.account = SourceAccount(row=row, settings=reach(port), clock=SystemClock())
+        self.events: list[SourceEvent] = []
+        self.failures: list[PatternError] = []
+        self.refuses: list[PatternError] = []
+
+    async def receive(self, arrived: Arrivals) -> None:
+        if self.refuses and arrived.events:
+            raise self.refuses.pop(0)
+        for event in arrived.events:
+            if event.native not in [one.native for one in self.events]:
+                self.events.append(event.bounded)
+
+    async def once(self) -> float:
+        return await self.account.call(self.kind.listen, self.receive)
+
+    async def listens(self) -> None:
+        while True:
+            try:
+                await self.once()
+            except PatternError as error:
+                self.failures.append(error)
+                await trio.sleep(0.02)
+
+    @property
+    def texts(self) -> list[str]:
+        return [one.text for one in self.events]
+
+    async def heard(self, *texts: str) -> None:
+        await until(lambda: len(self.events) >= len(texts))
+        assert tuple(self.texts) == texts
+
+
+@asynccontextmanager
+async def following(server: IrcServer | None = None, **fields: Any) -> AsyncIterator[tuple[IrcServer, Account]]:
+    """An account that is listened to, in its room."""
+    async with server or IrcServer() as there, trio.open_nursery() as nursery:
+        account = Account(there.port, **fields)
+        nursery.start_soon(account.listens)
+        await until(lambda: there.nick and len(there.rooms) == len(account.account.config["rooms"]))
+        yield there, account
+        nursery.cancel_scope.cancel()
+
+
+@dataclass
+class Chatting(Talking):
+    """A running constellation with the channel `phone`, which is of a network."""
+
+    server: IrcServer  # type: ignore[assignment]  # another service than the rig's
+
+
+@asynccontextmanager
+async def talking(*script: Any, server: IrcServer | None = None, **options: Any) -> AsyncIterator[Chatting]:
+    """A constellation with a channel of the stand-in, followed as the server does."""
+    options.setdefault("otherwise", says("Hello."))
+    async with server or IrcServer() as there:
+        options |= {"sources": reach(there.port), "clock": SystemClock()}
+        async with running(script, **options) as world, trio.open_nursery() as nursery:
+            await world.agent()
+            await world.constellation.sources.create(name="phone", kind="irc", config=config(there.port), agent="ada")
+            nursery.start_soon(follows, world)
+            await until(lambda: there.rooms)
+            yield Chatting(world, there)
+            nursery.cancel_scope.cancel()
 
 
 def test_lines_of_the_protocol() -> None:
@@ -221,6 +309,23 @@ async def test_a_flood_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         assert server.texts[place : place + 5] == [f"{at} {line}" for line in range(5)]
 
 
+async def test_a_message_that_waits_for_its_turn_is_not_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(irc, "EACH_S", 3600)
+    monkeypatch.setattr(irc, "BURST_S", 3600)
+    async with talking() as one:
+        await one.lets_in(person=ANNA)
+        await one.server.says("Hi")
+        await one.sent(1)
+        await one.server.says("Hi again")
+        await until(lambda: len(one.world.provider.requests) == 2)
+        while "chat:" not in (await one.deliveries())[0].target:
+            await trio.sleep(0.01)
+        await trio.sleep(0.2)  # until it would be sent
+        waits = (await one.deliveries())[0]
+        assert (waits.status, waits.unclear, waits.attempts) == (DeliveryStatus.PENDING, 0, 0)
+        assert not one.world.constellation.outbox.is_idle
+
+
 async def test_a_silent_connection_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(irc, "SILENCE_S", 0.05)
     async with following() as (server, account):
@@ -368,7 +473,7 @@ async def test_a_partner_answers_a_question_by_a_word() -> None:
 
 async def test_a_hundred_messages_through_lost_connections_are_each_in_one_turn() -> None:
     server = IrcServer()
-    server.replays = True  # as a bouncer does
+    server.replays = 100  # as a bouncer does
     async with talking(server=server) as one:
         for person in range(1, 6):
             await one.lets_in(person=f"p{person}!~p{person}@home.example.org")
@@ -387,46 +492,66 @@ async def test_a_hundred_messages_through_lost_connections_are_each_in_one_turn(
         assert all(said.count(f"m{at % 5 + 1}-{at // 5}.") == 1 for at in range(100))
 
 
-def _has_begun(server: IrcServer, count: int) -> bool:
-    return server.begun > count
+# With ngircd
 
 
-async def _killed(path: Path, *, events: int, kills: int, variant: str, patience_s: float) -> Outcome:
-    """Send so many messages, kill the process with the channel so often, and judge what is left.
-
-    What was said before is repeated, as by a bouncer: IRC itself does not.
-    """
-    chance = random.Random(1)
-    async with IrcServer() as server:
-        server.replays, server.repeats = True, events // 10
-        worker = "tests.pattern_core.sources.kinds_worker"
-        command = [sys.executable, "-m", worker, str(path), "irc", str(server.port), variant]
-        for life in range(kills + 1):
-            async with trio.open_nursery() as nursery:
-                process = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
-                count = server.begun
-                with trio.move_on_after(patience_s):
-                    await until(partial(_has_begun, server, count))
-                    for at in range(events * life // (kills + 1), events * (life + 1) // (kills + 1)):
-                        await server.says(f"m{at % CHATS + 1}-{at // CHATS}", nick=f"p{at % CHATS + 1}")
-                        await trio.sleep(0.01)
-                    if life < kills:
-                        await trio.sleep(chance.uniform(0, 0.5))
-                    else:
-                        while len({one for text in server.texts for one in NUMBERED.findall(text)}) < events:
-                            await trio.sleep(0.05)
-                process.kill()
-        return judge(path, [(int(target[1:]), text) for target, text in server.sent], events, CHATS)
+@asynccontextmanager
+async def ngircd(folder: Path) -> AsyncIterator[int]:
+    """A real server, and its port."""
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port: int = listener.socket.getsockname()[1]
+    await listener.aclose()
+    options = "[Options]\nIdent = no\nPAM = no\nDNS = no\n"
+    about = f"[Global]\nName = irc.example.org\nInfo = Test\nListen = 127.0.0.1\nPorts = {port}\n"
+    (folder / "ngircd.conf").write_text(f"{about}MotdPhrase = Hi\n{options}[Channel]\nName = #garden\n")
+    async with trio.open_nursery() as nursery:
+        command = [str(which("ngircd", path=PATH)), "-n", "-f", str(folder / "ngircd.conf")]
+        await nursery.start(partial(trio.run_process, command, capture_stdout=True))
+        yield port
+        nursery.cancel_scope.cancel()
 
 
-@pytest.mark.slow
-async def test_a_hundred_messages_through_kills_are_each_in_one_turn_and_answered_in_their_chat(tmp_path: Path) -> None:
-    found = await _killed(tmp_path / "pattern.db", events=100, kills=4, variant="sound", patience_s=90)
-    assert found.wrong == []
-    assert found.twice <= 4 * CHATS  # those that were being sent when the process was killed
+class Person:
+    """Someone on the network."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._heard = b""
+
+    async def does(self, *lines: str) -> None:
+        await self._stream.send_all("".join(f"{line}\r\n" for line in lines).encode())
+
+    async def hears(self, words: bytes) -> str:
+        """Wait until a line has these words; return it, and forget what came before."""
+        with trio.fail_after(PATIENCE_S):
+            while (found := re.search(rb"[^\n]*" + words + rb"[^\n]*\n", self._heard)) is None:
+                self._heard += await self._stream.receive_some(4096)
+        self._heard = self._heard[found.end() :]
+        return found[0].decode()
 
 
-@pytest.mark.slow
-async def test_a_channel_that_does_not_know_messages_again_is_caught(tmp_path: Path) -> None:
-    found = await _killed(tmp_path / "pattern.db", events=40, kills=2, variant="nameless", patience_s=10)
-    assert found.wrong
+@pytest.mark.skipif(which("ngircd", path=PATH) is None, reason="needs ngircd: apt-get install ngircd")
+async def test_a_person_is_answered_on_a_real_server(tmp_path: Path) -> None:
+    async with ngircd(tmp_path) as port, AsyncExitStack() as stack:
+        while True:
+            with suppress(OSError):
+                anna = Person(await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port)))
+                break
+            await trio.sleep(0.02)
+        await anna.does("NICK anna", "USER anna 0 * :Anna")
+        await anna.hears(b" 001 anna ")
+        options: dict[str, Any] = {"otherwise": says("Hello."), "sources": reach(port), "clock": SystemClock()}
+        world = await stack.enter_async_context(running(**options))
+        await world.agent()
+        row = await world.constellation.sources.create(name="phone", kind="irc", config=config(port), agent="ada")
+        world.nursery.start_soon(follows, world)
+        await anna.does("JOIN #garden")
+        await anna.hears(b"(:ada!.* JOIN| 353 .*ada)")
+        await anna.does("PRIVMSG ada :Hi")
+        code = (await anna.hears(b"code is")).split("code is ")[1][:8]
+        await world.constellation.channels.approve(row.id, code, PersonStatus.ALLOWED, by=USER)
+        await anna.does("PRIVMSG ada :Hi again")
+        assert (await anna.hears(b"Hello")).endswith("PRIVMSG anna :Hello.\r\n")
+        await world.constellation.channels.decide(row.id, "#garden", PersonStatus.ALLOWED, by=USER)
+        await anna.does("PRIVMSG #garden :ada: and here?")
+        assert (await anna.hears(b"Hello")).endswith("PRIVMSG #garden :Hello.\r\n")

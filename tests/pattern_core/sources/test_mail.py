@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import ssl
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +23,10 @@ from pattern_core.testing.mail_server import AUTHORITY, PASSWORD, USER, MailServ
 from pattern_core.testing.model import calls, says
 from pattern_core.web.download import trusting as trusted
 from pattern_core.web.policy import SecretSource, SourceSettings
-from pattern_db.connection import opened_at
 from pattern_db.enums import PersonStatus
 from pattern_db.tables.sources import SourceRow
-from tests.pattern_core.sources.rig import Talking, asks_for_ever
-from tests.pattern_core.sources.worker import NUMBERED, asks, repeats
+from tests.pattern_core.sources.rig import Talking, follows
 from tests.pattern_core.web.certificate import CERTIFICATE, KEY
-from tests.sources import ROOT
 from tests.support import Outside, last_words, running, until
 
 ANNA, BOB = "anna@example.org", "bob@example.net"
@@ -86,17 +80,9 @@ async def writing(*script: Any, server: MailServer, **options: Any) -> AsyncIter
         await world.constellation.sources.create(name="phone", kind="email", config=config(server), agent="ada")
         await world.constellation.sources.poll("phone")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(asks_again, world)
+            nursery.start_soon(follows, world)
             yield Writing(world, server)
             nursery.cancel_scope.cancel()
-
-
-async def asks_again(world: Any) -> None:
-    """Ask more often than a server does, which waits for a minute."""
-    while True:
-        with trio.move_on_after(0.2):
-            await asks_for_ever(world, "phone")
-        await trio.sleep(0.05)
 
 
 async def test_mails_are_answered_in_their_thread_and_nothing_old_is() -> None:
@@ -497,54 +483,3 @@ async def test_a_configuration_that_cannot_be_is_refused() -> None:
             KIND.checked(config(server, **wrong), reach(server))
     with pytest.raises(PermissionDenied):
         KIND.checked(config(server), SourceSettings())
-
-
-@pytest.mark.slow
-async def test_every_mail_once_and_every_answer_to_its_author_through_kills(tmp_path: Path) -> None:
-    chance, people = random.Random(4), [f"p{number}@example.org" for number in range(5)]
-    async with MailServer() as server:
-        ports = (str(server.imap_port), str(server.smtp_port))
-        command = [sys.executable, "-m", "tests.pattern_core.sources.test_mail", str(tmp_path / "p.db"), *ports]
-        sent = 0
-        for life in range(6):
-            async with trio.open_nursery() as nursery:
-                process = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
-                if not life:
-                    await until(lambda: server.asked)
-                    await trio.sleep(0.3)  # until the place is stored
-                while sent < 100 * (life + 1) // 6:
-                    place = sent % 5
-                    server.arrives(f"m{place}-{sent // 5}", author=people[place], References=f"<t{place}@x>")
-                    sent += 1
-                server.repeats = 2
-                with trio.move_on_after(60 if life == 5 else chance.uniform(1.5, 3)):
-                    while len(set(NUMBERED.findall(" ".join(server.texts)))) < 100:
-                        await trio.sleep(0.05)
-                process.kill()
-        with opened_at(tmp_path / "p.db") as connection:  # killed twice in the middle of sending: a person decides
-            asked = connection.execute("SELECT payload FROM outbox WHERE status = 'dead' AND unclear > 0")
-            doubtful = NUMBERED.findall(" ".join(str(payload) for (payload,) in asked))
-        for place, person in enumerate(people):
-            said = NUMBERED.findall(" ".join(one.get_content() for one in server.sent if one["To"] == person))
-            wanted = [f"m{place}-{number}" for number in range(20)]
-            assert list(dict.fromkeys(said)) == [one for one in wanted if one in said or one not in doubtful]
-            assert len(said) <= 20 + 5 * 20  # those that were being sent when the process was killed
-
-
-async def live(path: Path, imap_port: int, smtp_port: int) -> None:
-    """Serve until killed."""
-    where = MailServer()
-    where.imap_port, where.smtp_port = imap_port, smtp_port
-    is_new = not await trio.Path(path).exists()
-    async with running(path=path, sources=reach(where), clock=SystemClock(), otherwise=repeats) as world:
-        if is_new:
-            await world.agent()
-            await world.constellation.sources.create(name="phone", kind="email", config=config(where), agent="ada")
-        for number in range(5):
-            person = f"p{number}@example.org"
-            await world.constellation.channels.decide("phone", person, PersonStatus.ALLOWED, by="user:test")
-        await asks(world, "sound")
-
-
-if __name__ == "__main__":
-    trio.run(live, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

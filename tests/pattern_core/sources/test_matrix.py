@@ -1,17 +1,10 @@
-"""Matrix: which words are for the agent, in which conversation; nothing is lost, none is there twice, none is believed.
-
-`python -m tests.pattern_core.sources.test_matrix FILE URL` is a process with such a channel, to be killed.
-"""
+"""Matrix: which words are for the agent, in which conversation; nothing is lost, none comes twice, none is believed."""
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,10 +21,8 @@ from pattern_core.testing.wire import Play
 from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.tables.sources import SourceRow
-from tests.pattern_core.sources.rig import Talking, asks_for_ever, settings
-from tests.pattern_core.sources.worker import NUMBERED, asks, repeats
-from tests.sources import ROOT
-from tests.support import PATIENCE_S, USER, Outside, in_memory, last_words, running, until
+from tests.pattern_core.sources.rig import Talking, follows, settings
+from tests.support import PATIENCE_S, Outside, in_memory, last_words, running, until
 
 BOB = "@bob:home.example"
 EVE = "@eve:far.example"
@@ -69,7 +60,7 @@ async def writing(
         for person in people:
             await one.lets_in(PersonStatus.ALLOWED, person)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(asks_for_ever, world, "phone")
+            nursery.start_soon(follows, world)
             yield one
             nursery.cancel_scope.cancel()
 
@@ -418,48 +409,3 @@ def test_a_configuration_that_cannot_be_is_refused(people: list[object]) -> None
         KIND.checked({**config("http://127.0.0.1"), "invitations_from": people}, settings())
     with pytest.raises(PermissionDenied):
         KIND.checked(config("http://127.0.0.1:9"), settings())
-
-
-@pytest.mark.slow
-async def test_every_message_once_and_every_answer_once_in_its_room_through_kills(tmp_path: Path) -> None:
-    chance, people = random.Random(3), [f"@p{number}:home.example" for number in range(5)]
-    async with MatrixServer() as server:
-        rooms = [server.room(person) for person in people]
-        command = [sys.executable, "-m", "tests.pattern_core.sources.test_matrix", str(tmp_path / "p.db"), server.url]
-        sent = 0
-        for life in range(6):
-            async with trio.open_nursery() as nursery:
-                process = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
-                if not life:
-                    await until(lambda: server.polled)
-                while sent < 100 * (life + 1) // 6:
-                    place = sent % 5
-                    server.says(f"m{place}-{sent // 5}", room=rooms[place], author=people[place])
-                    sent += 1
-                server.repeats, server.drops = 2, int(life == 1)
-                with trio.move_on_after(60 if life == 5 else chance.uniform(0.9, 2.5)):
-                    while len(NUMBERED.findall(" ".join(server.texts))) < 100:
-                        await trio.sleep(0.05)
-                process.kill()
-        for place, room in enumerate(rooms):
-            said = " ".join(one["content"]["body"] for one in server.sent if one["room_id"] == room)
-            assert NUMBERED.findall(said) == [f"m{place}-{number}" for number in range(20)]
-
-
-async def live(path: Path, url: str) -> None:
-    """Serve until killed."""
-    secrets = {"bot": SecretSource(value=Secret(TOKEN))}
-    where = replace(settings(), ports=(int(url.rpartition(":")[2]),), services=(url,), secrets=secrets)
-    is_new = not await trio.Path(path).exists()
-    async with running(path=path, sources=where, clock=SystemClock(), otherwise=repeats) as world:
-        if is_new:
-            await world.agent()
-            await world.constellation.sources.create(name="phone", kind="matrix", config=config(url), agent="ada")
-        for number in range(5):
-            person = f"@p{number}:home.example"
-            await world.constellation.channels.decide("phone", person, PersonStatus.ALLOWED, by=USER)
-        await asks(world, "sound")
-
-
-if __name__ == "__main__":
-    trio.run(live, Path(sys.argv[1]), sys.argv[2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.tables.sources import SourceRow
 from tests.pattern_core.sources.rig import Account, listening, settings
-from tests.pattern_core.sources.test_kill_points import CHATS, Outcome, judge, run_listening
 from tests.support import Outside, last_words, until
 
 NOW = "2026-11-21T00:00:00.000Z"
@@ -429,34 +427,6 @@ async def test_a_hundred_messages_through_lost_connections_are_each_in_one_turn(
             assert places == sorted(places)
         assert all(said.count(f"m{at % 5 + 1}-{at // 5}.") == 1 for at in range(100))
         assert {sent["channel"] for sent in one.server.sent} == {f"D{person}" for person in range(1, 6)}
-
-
-async def _killed(folder: Path, *, events: int, kills: int, variant: str, patience_s: float) -> Outcome:
-    """Send so many messages, kill the process with the channel so often, and judge what is left."""
-    async with SlackServer(patience_s=1.0) as server:
-        server.repeats, server.forgetful = events // 10, True
-
-        async def gives_up(count: int) -> None:
-            if count > 1:
-                server.gives_up()
-
-        options: dict[str, Any] = {"events": events, "kills": kills, "patience_s": patience_s, "variant": variant}
-        await run_listening(folder, "slack", server, **options, when_killed=gives_up)
-        sent = [(int(one["channel"][1:]), one["text"]) for one in server.sent]
-        return judge(folder / "pattern.db", sent, events, CHATS)
-
-
-@pytest.mark.slow
-async def test_a_hundred_messages_through_kills_are_each_answered_in_their_chat(tmp_path: Path) -> None:
-    found = await _killed(tmp_path, events=100, kills=4, variant="sound", patience_s=60)
-    assert found.wrong == []
-    assert found.twice <= 4 * CHATS  # those that were being sent when the process was killed
-
-
-@pytest.mark.slow
-async def test_a_channel_that_acknowledges_early_is_caught(tmp_path: Path) -> None:
-    found = await _killed(tmp_path, events=60, kills=3, variant="early", patience_s=6)
-    assert found.wrong
 
 
 def test_configuration() -> None:

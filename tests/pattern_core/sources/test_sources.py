@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
+from pattern_core.ids import SystemClock
 from pattern_core.sources.intake import passes, wait_s
 from pattern_core.sources.source import TEXT_CHARS_MAX, Arrivals, SourceEvent, split
-from pattern_core.sources.sources import WAITING_MAX, Sources
+from pattern_core.sources.sources import BURST_S, WAITING_MAX, Sources
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.model import says
 from pattern_db.database import Database
@@ -43,7 +44,8 @@ class Receiving:
         return await self.sources.receive(self.source_id, Arrivals(events=events, cursor=cursor or {}))
 
     async def idle(self) -> None:
-        """Wait until all that is due was delivered and answered."""
+        """Wait until all that is due soon was delivered and answered."""
+        self.clock.advance(round(BURST_S * 1000))
         self.world.constellation.outbox.changed()
         await until(lambda: self.world.constellation.is_idle)
 
@@ -79,7 +81,8 @@ async def test_a_restart_loses_nothing_and_knows_what_it_had() -> None:
     async with in_memory() as database:
         async with receiving(database=database) as one:
             await one.gets("a")  # stored, and perhaps not delivered when the process dies
-        async with running(otherwise=says("Seen."), sources=settings(), database=database) as world:
+        later = SystemClock()
+        async with running(otherwise=says("Seen."), sources=settings(), clock=later, database=database) as world:
             await until(lambda: world.constellation.is_idle and world.provider.requests)
             assert "a" in last_words(world.provider.requests[-1])
             arrived = Arrivals(events=[SourceEvent(native="a", text="a")])
