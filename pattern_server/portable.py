@@ -13,7 +13,7 @@ import trio
 from pattern_core import portable
 from pattern_core.car import ArchiveInvalid
 from pattern_core.errors import InvalidInput, NotFound
-from pattern_core.files.disk import check_kept_out
+from pattern_core.files.folders import check_directories
 from pattern_core.ids import Ids, now_text
 from pattern_core.legacy import convert
 from pattern_core.legacy.archive import Old
@@ -25,12 +25,10 @@ from pattern_core.portable import ArchiveImport, Kind, Manifest
 from pattern_db import backup, files
 from pattern_db.connection import opened_at
 from pattern_db.database import Database, DatabaseThreads
-from pattern_db.enums import PathType
 from pattern_db.errors import translated
 from pattern_db.files import DataDirLock
 from pattern_db.merging import Policy, merge, merging
 from pattern_db.migrate import migrations_of
-from pattern_db.tables import folders
 from pattern_server.accounts import Constellation, Principal
 from pattern_server.constellations import Constellations, Copy
 from pattern_server.files import DATABASE_NAME, pause
@@ -215,15 +213,8 @@ def _complete(asked: ImportSpec, path: Path, old: Old | None, now: str, peer: in
 
 
 def _check_folders(path: Path, data_dir: Path) -> None:
-    """Refuse folders that would show the files of this server to agents.
-
-    Raises:
-        InvalidInput: there is one.
-    """
     with opened_at(path) as connection:
-        for folder in folders.list_all(connection):
-            if folder.path_type is PathType.LOCAL and folder.path_value:
-                check_kept_out(Path(folder.path_value), [data_dir])
+        check_directories(connection, [data_dir])
 
 
 def _merge(

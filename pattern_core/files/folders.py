@@ -378,6 +378,17 @@ def _gone(known: dict[str, FileRow], walk: Walk) -> list[FileRow]:
     return [row for row in missing if not any(map(PurePosixPath(row.name).is_relative_to, walk.unseen))]
 
 
+def check_directories(connection: Connection, kept_out: Sequence[Path]) -> None:
+    """Check that no local folder of a database shows files of `kept_out`; its directory need not exist.
+
+    Raises:
+        InvalidInput: one does.
+    """
+    for folder in folders.list_all(connection):
+        if folder.path_type is PathType.LOCAL and folder.path_value:
+            disk.check_kept_out(Path(folder.path_value), kept_out)
+
+
 def _create(connection: Connection, row: FolderRow) -> None:
     if len(folders.list_all(connection)) >= FOLDERS_MAX:
         raise LimitReached(f"a constellation has at most {FOLDERS_MAX} folders; delete one first")

@@ -18,7 +18,7 @@ from pattern_core.files import disk, passages
 from pattern_core.files import folders as module
 from pattern_core.files.disk import FILE_BYTES_MAX, Skipped, UnreadableFile
 from pattern_core.search import SearchRequest, search
-from pattern_db.enums import FolderAccess, SearchKind
+from pattern_db.enums import FolderAccess, PathType, SearchKind
 from pattern_db.errors import RowConflict, RowNotFound
 from pattern_db.tables import files
 from pattern_db.tables.files import FileRow
@@ -350,3 +350,12 @@ async def test_attached_directories_are_followed_by_themselves(shelf: Shelf, roo
     assert await found(shelf, "tulips") == ["a.md"]
     assert (await shelf.index()).removed == 2  # who asks for it is believed
     assert await found(shelf, "tulips") == []
+
+
+async def test_no_directory_shows_what_is_kept_out(shelf: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    await shelf.virtual("papers")
+    await shelf.folders.create("notes", path_type=PathType.LOCAL, path=str(tmp_path / "notes"), embedding_model="m")
+    await shelf.database.read(module.check_directories, [tmp_path / "data"])
+    with pytest.raises(InvalidInput, match="server's own data"):
+        await shelf.database.read(module.check_directories, [tmp_path])

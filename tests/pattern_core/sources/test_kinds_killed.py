@@ -177,6 +177,13 @@ async def _reads(process: trio.Process, send: trio.MemorySendChannel[int]) -> No
                 await send.send(int(line))
 
 
+async def _are_early(followed: Sequence[Followed], places: Mapping[str, str], patience_s: float) -> None:
+    """Wait until all stored another place: what is there may not be stored yet."""
+    with trio.move_on_after(patience_s):
+        while any(one.place == places.get(one.kind) for one in followed):
+            await trio.sleep(LOOK_S)
+
+
 async def run(
     folder: Path,
     kinds: Sequence[str] = tuple(SERVICES),
@@ -216,10 +223,8 @@ async def run(
                         feeding.start_soon(one.feed, one.events * life // (kills + 1), patience_s)
                     places = {one.kind: one.place for one in followed if one.kind not in (*UNPLACED, "webhook")}
                     await trio.sleep(chance.uniform(*LIFE_S))
-                    if variant != "sound":  # the kill comes when a place is stored, and what is there is not
-                        with trio.move_on_after(patience_s):
-                            while any(one.place == places.get(one.kind) for one in followed):
-                                await trio.sleep(LOOK_S)
+                    if variant != "sound":
+                        await _are_early(followed, places, patience_s)
                         feeding.cancel_scope.cancel()
                     for one in followed:  # what came in the life before was stored in this one
                         feeding.start_soon(one.stores, one.events * (life - 1) // (kills + 1), patience_s)
