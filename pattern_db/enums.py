@@ -116,10 +116,9 @@ class TrustLevel(StrEnum):
     CONVERSANT = "conversant"
     SOURCE = "source"
 
-    @property
-    def sees_all(self) -> bool:
-        """Whether who wants something may be shown what others said; anyone else only their own conversation."""
-        return self in (TrustLevel.PARTNER, TrustLevel.AGENT)
+    def __init__(self, value: str) -> None:
+        # Whether who wants something may be shown what others said; anyone else only their own conversation.
+        self.sees_all = value in ("partner", "agent")
 
 
 class EffectClass(StrEnum):

@@ -260,7 +260,7 @@ class TurnCalls:
             return planned
         is_approved = planned.answered is not None and planned.answered.status in AGREED
         agreed: set[str | None] = set()
-        if self._record.sees_only is not None and not tool.for_strangers:
+        if not tool.for_strangers and self._record.sees_only is not None:
             return replace(planned, finished=_denied(row, NOT_FOR_STRANGERS))
         if self._judge.rules.rules:
             self._judge.trust = self._record.trust

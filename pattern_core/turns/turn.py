@@ -166,9 +166,10 @@ class Turn:
         question, was_looked, self._has_looked = self.record.history.question, self._has_looked, True
         if not was_looked and question is not None and not question.note:
             self._found = NOTHING_FOUND
-            if self.record.sees_only is not None and self.record.trust is TrustLevel.SOURCE:
+            if (sees_only := self.record.sees_only) is not None and self.record.trust is TrustLevel.SOURCE:
                 await self.record.flush()  # who led to it is only in rows
-            if self.record.sees_only is None:
+                sees_only = self.record.sees_only
+            if sees_only is None:
                 look = await self._looking(began_ms)
         while True:
             asking = self.asking = await self._fitting(self.record.step + (dead is None))

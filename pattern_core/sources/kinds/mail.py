@@ -57,7 +57,7 @@ _DATE = re.compile(rb'INTERNALDATE "([^"]+)"')
 _SIZE = re.compile(rb"RFC822\.SIZE (\d{1,12})")
 _Found = TypeVar("_Found")
 imaplib.Commands["IDLE"] = ("SELECTED",)  # which it has from Python 3.14 on
-_threads = trio.CapacityLimiter(40)  # servers that do not answer keep none from the rest of the program
+THREADS_MAX = 40
 
 
 class MailChannel(SourceKind):
@@ -166,6 +166,21 @@ class MailChannel(SourceKind):
             await line.run(deliver)
 
 
+_threads: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("threads of mail")
+
+
+def threads() -> trio.CapacityLimiter:
+    """Return the limit of threads of all accounts: servers that do not answer keep none from the rest of the program.
+
+    It is one for each run of trio, as an abandoned thread that outlives its run is counted for ever.
+    """
+    try:
+        return _threads.get()
+    except LookupError:
+        _threads.set(found := trio.CapacityLimiter(THREADS_MAX))
+        return found
+
+
 @dataclass(slots=True)
 class _Line:
     """A connection to a mail server at an address that was checked. Threads talk over it, one at a time."""
@@ -222,7 +237,7 @@ class _Line:
                     self._release()
 
         with trio.move_on_after(LIMIT_S):
-            return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=_threads)
+            return await trio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=threads())
         raise self.failed(f"was not done within {LIMIT_S:.0f} s")
 
     def close(self) -> None:

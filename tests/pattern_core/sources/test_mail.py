@@ -178,7 +178,7 @@ async def test_a_forged_sender_and_a_program_get_nothing_and_a_stranger_gets_a_c
         ):
             server.arrives("Out of office", **header)
         server.arrives("my own", author=USER)
-        await until(lambda: server.asked > 2)
+        await one.world.constellation.sources.poll("phone")
         await one.idle()
         assert server.sent == [] and await one.turns() == []
         server.arrives("Who are you?", author=BOB, Auto_Submitted="no")
@@ -200,7 +200,7 @@ async def test_an_approval_by_mail_and_only_of_a_partner_who_is_believed() -> No
         asked = server.sent[0]["Message-ID"]
         server.arrives("yes", proved="", In_Reply_To=asked)
         server.arrives("Yes.", author=BOB, In_Reply_To=asked)
-        await until(lambda: server.asked > 6)
+        await one.world.constellation.sources.poll("phone")
         await one.idle()
         assert outside.done == []
         server.arrives("Yes.\n\n> May I do this?\n", In_Reply_To=asked)
@@ -374,7 +374,7 @@ async def listening(server: MailServer, *, then: Callable[[], object] = lambda: 
         nursery.cancel_scope.cancel()
         nursery.cancel_scope.deadline = trio.current_time()
     with trio.fail_at(nursery.cancel_scope.deadline + 5):  # a server has 20 to answer
-        await until(lambda: not module._threads.borrowed_tokens)
+        await until(lambda: not module.threads().borrowed_tokens)
 
 
 async def test_a_mail_is_there_within_two_seconds_and_no_thread_waits_for_it() -> None:
@@ -382,7 +382,7 @@ async def test_a_mail_is_there_within_two_seconds_and_no_thread_waits_for_it() -
         async with listening(server) as found:
             waits = list[float]()
             for number in range(3):
-                await until(lambda: server.waiting and not module._threads.borrowed_tokens)
+                await until(lambda: server.waiting and not module.threads().borrowed_tokens)
                 server.arrives(f"mail {number}")
                 began = trio.current_time()
                 await until(lambda: len(found) > len(waits))
@@ -421,7 +421,7 @@ async def test_a_connection_that_broke_or_is_silent_loses_no_mail(monkeypatch: p
             await until(lambda: server.asked > 5)
         server.silent = True
         async with listening(server) as found:
-            await until(lambda: module._threads.borrowed_tokens)
+            await until(lambda: module.threads().borrowed_tokens)
 
 
 async def test_a_server_that_is_not_encrypted_or_is_another_gets_no_password(
