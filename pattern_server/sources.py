@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakValueDictionary
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 FIRST_WAIT_S = 2.0  # after the first failure; twice that after the second …
 WAIT_S_MAX = 900.0
+STORED_MAX = 20  # events at once: what is stored at once holds up the turns of others
+CALLED_PAUSE_S = 0.02  # behind an event that is posted, for the same reason
 KEPT_WAIT_S = 60.0  # shorter waits are not written down: a start asks at once
 
 Use: TypeAlias = "Callable[[str], AbstractAsyncContextManager[Constellation]]"
@@ -64,7 +66,7 @@ class SourceAccounts:
         self._known: dict[str, Mapping[str, bool]] = {}  # by constellation: its accounts, as it reported them
         self._tasks: dict[str, trio.CancelScope] = {}
         self._called: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
-        self._rate = Rate.per_second(EVENTS_PER_S, "events")
+        self._rate = Rate(STORED_MAX, 1 / EVENTS_PER_S, "events")
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
         self._nursery: trio.Nursery | None = None
         self.polls: Counter[str] = Counter()  # by outcome: events, nothing, failure
@@ -123,7 +125,9 @@ class SourceAccounts:
         """
         one_by_one = self._called.setdefault(account_id, trio.Lock())
         async with one_by_one, self.use(await self.owner_of(account_id)) as constellation:
-            return await constellation.sources.called(account_id, headers, body)
+            is_new = await constellation.sources.called(account_id, headers, body)
+            await trio.sleep(CALLED_PAUSE_S)
+            return is_new
 
     async def run(self) -> None:
         """Ask all accounts until cancelled."""
@@ -190,13 +194,21 @@ class SourceAccounts:
         self.polls["events" if arrived.events else "nothing"] += 1
         natives = {event.native for event in arrived.events}
         if natives - asked.seen or arrived.cursor != cursor or row.id in self.failing:
-            async with self.use(row.constellation_id) as constellation:
-                if await constellation.sources.receive(row.id, arrived):
-                    self.last_event_ms = self._clock.now_ms()
-                asked.account = await constellation.sources.account(row.id)
-            self.failing.pop(row.id, None)
+            rest = arrived.events
+            while len(rest) > STORED_MAX:  # the place is behind all of them
+                await self._store(asked, replace(arrived, events=rest[:STORED_MAX], cursor={}))
+                rest = rest[STORED_MAX:]
+            await self._store(asked, replace(arrived, events=rest))
             asked.seen = natives
         asked.failures = 0
+
+    async def _store(self, asked: _Asked, arrived: Arrivals) -> None:
+        row = asked.row
+        async with self.use(row.constellation_id) as constellation:
+            if await constellation.sources.receive(row.id, arrived):
+                self.last_event_ms = self._clock.now_ms()
+            asked.account = await constellation.sources.account(row.id)
+        self.failing.pop(row.id, None)
         # A source with more events than that is read later, and costs others nothing.
         await trio.sleep(self._rate.spend(row.id, len(arrived.events)))
 
