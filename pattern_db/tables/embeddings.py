@@ -138,14 +138,13 @@ def is_current(connection: Connection, index: IndexRow, source: EmbeddingSource,
 
 def by_hash(connection: Connection, index: IndexRow, hashes: Sequence[str]) -> dict[str, bytes]:
     """Return the vectors of this index for texts with these hashes, whatever their owner."""
-    return dict(
-        fetch_all(
-            connection,
-            "SELECT content_hash, cast(vector || coalesce(codes, x'') AS BLOB) FROM embeddings"
-            " WHERE content_hash IN (SELECT value FROM json_each(?)) AND index_id = ?",
-            (to_json(list(hashes)), index.id),
-        )
+    rows = fetch_all(  # one of each: thousands of messages may say the same
+        connection,
+        "SELECT value, (SELECT cast(vector || coalesce(codes, x'') AS BLOB) FROM embeddings"
+        " WHERE content_hash = value AND index_id = ? LIMIT 1) FROM json_each(?)",
+        (index.id, to_json(list(hashes))),
     )
+    return {content_hash: vector for content_hash, vector in rows if vector is not None}
 
 
 def refusals(connection: Connection, index: IndexRow, limit: int) -> list[Refusal]:

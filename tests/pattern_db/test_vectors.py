@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -148,6 +150,21 @@ def test_a_vector_of_another_length_gets_nowhere(db: Connection) -> None:
 def test_without_an_index_nothing_is_found(db: Connection) -> None:
     embedding_indexes.retire(db, 1)
     assert vectors.nearest(db, SearchKind.MESSAGE, QUERY, None, 9) == []
+
+
+def test_a_text_that_was_said_often_costs_no_more_than_one_that_was_said_once(db: Connection) -> None:
+    index, steps = embedding_indexes.kept(db)[0], Counter[int]()
+
+    def counted(said: int) -> bool:
+        steps[said] += 1
+        return False
+
+    for said in range(1, 401):
+        vector_rows.replace(db, index, replace(ROW, ref=f"msg_{said}", vector=QUERY))
+        db.set_progress_handler(partial(counted, said), 1)
+        assert embeddings.by_hash(db, index, ["h"]) == {"h": QUERY}
+        db.set_progress_handler(None)
+    assert steps[400] < 1.5 * steps[1]
 
 
 def test_two_indexes_stand_side_by_side(db: Connection) -> None:
