@@ -237,7 +237,10 @@ class _Lines:
     async def read(self, end: bytes = b"\r\n") -> bytes | None:
         """Return what comes before the next `end`; None if the connection was closed."""
         while end not in self._buffer:
-            if not (more := await self.stream.receive_some(65_536)):
+            more: bytes | bytearray = b""
+            with suppress(trio.BrokenResourceError):  # it was reset
+                more = await self.stream.receive_some(65_536)
+            if not more:
                 return None
             self._buffer += more
         line, _, rest = bytes(self._buffer).partition(end)
