@@ -143,7 +143,7 @@ class Outbox:
     async def _deliver(self, row: OutboxRow) -> None:
         work = UnitOfWork()
         await self._sends[row.target.partition(":")[0]](row, work)
-        work.store(outbox.delivered, row, self._storage.now())
+        work.store(outbox.delivered, [row], self._storage.now())
         await self._storage.commit(work)
 
 

@@ -17,7 +17,9 @@ from pattern_server.sections import HttpConfig
 
 KNOWN_MAX = 10_000  # names of one rate; the one that was used longest ago is forgotten
 BURST_S = 10.0  # requests of this time may come at once
-EVENTS_PER_S = 20.0  # of one source; more are refused if it is called, and read later if it is asked
+POSTED_PER_S = 10.0  # events of one source that is called, each of which is a request; more wait, or are refused
+PATIENCE_S = 5.0  # for which one waits for its turn; services wait twice as long for an answer
+EVENTS_PER_S = 20.0  # of one source that is asked; more are read later
 
 
 class Rate:
@@ -32,17 +34,18 @@ class Rate:
         """Return what allows so many uses a second, and those of `BURST_S` at once."""
         return cls(max(1.0, count * BURST_S), 1 / count, what)
 
-    def use(self, name: str) -> None:
-        """Use one.
+    def use(self, name: str, patience_s: float = 0.0) -> float:
+        """Use one; return for how many seconds to wait until it is allowed, at most `patience_s`.
 
         Raises:
-            Overloaded: none is left.
+            Overloaded: it would be longer.
         """
         before = self._full_at.get(name, 0.0)
-        if (wait_s := self.spend(name, 1)) > 0:
+        if (wait_s := self.spend(name, 1)) > patience_s:
             self._full_at[name] = before
             seconds = math.ceil(wait_s)
             raise Overloaded(f"too many {self._what}; try again in {seconds} s", retry_after_s=seconds)
+        return wait_s
 
     def spend(self, name: str, uses: int) -> float:
         """Use so many, whether or not they are left; return for how many seconds none is left then."""
@@ -68,15 +71,19 @@ class RequestRates:
         self._of_token = Rate.per_second(config.rate_per_token, "requests with this token")
         self._of_user = Rate.per_second(config.rate_per_user, "requests of this user")
         self._of_constellation = Rate.per_second(config.rate_per_constellation, "requests to this constellation")
-        self._of_source = Rate.per_second(EVENTS_PER_S, "events of this source")
+        self._of_source = Rate(1, 1 / POSTED_PER_S, "events of this source")
 
     def use_address(self, address: str) -> None:
         """Count a request without a valid token. Raises Overloaded: there are too many."""
         self._of_address.use(network_of(address))
 
-    def use_source(self, path: str) -> None:
-        """Count an event that is posted to a source. Raises Overloaded: there are too many."""
-        self._of_source.use(path)
+    async def use_source(self, path: str) -> None:
+        """Wait for the turn of an event that is posted to a source, so that a burst does not hold up others.
+
+        Raises:
+            Overloaded: too many are before it.
+        """
+        await trio.sleep(self._of_source.use(path, PATIENCE_S))
 
     def use_token(self, caller: Principal, constellation: str | None) -> None:
         """Count a request with a valid token, to a constellation or to none. Raises Overloaded: there are too many."""

@@ -13,7 +13,6 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
-from weakref import WeakValueDictionary
 
 import trio
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 FIRST_WAIT_S = 2.0  # after the first failure; twice that after the second …
 WAIT_S_MAX = 900.0
 STORED_MAX = 20  # events at once: what is stored at once holds up the turns of others
-CALLED_PAUSE_S = 0.02  # behind an event that is posted, for the same reason
 KEPT_WAIT_S = 60.0  # shorter waits are not written down: a start asks at once
 
 Use: TypeAlias = "Callable[[str], AbstractAsyncContextManager[Constellation]]"
@@ -65,7 +63,6 @@ class SourceAccounts:
         self._randomness = randomness
         self._known: dict[str, Mapping[str, bool]] = {}  # by constellation: its accounts, as it reported them
         self._tasks: dict[str, trio.CancelScope] = {}
-        self._called: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
         self._rate = Rate(STORED_MAX, 1 / EVENTS_PER_S, "events")
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
         self._nursery: trio.Nursery | None = None
@@ -117,17 +114,14 @@ class SourceAccounts:
             raise NotFound(f"there is no source {account_id!r} on this server") from None
 
     async def called(self, account_id: str, headers: Mapping[str, str], body: bytes) -> bool:
-        """Store the event that a service posts; return False if it was known. One after the other of an account.
+        """Store the event that a service posts; return False if it was known.
 
         Raises:
             NotFound: there is no such account that is called, or it is paused.
             PatternError: as `Sources.called`.
         """
-        one_by_one = self._called.setdefault(account_id, trio.Lock())
-        async with one_by_one, self.use(await self.owner_of(account_id)) as constellation:
-            is_new = await constellation.sources.called(account_id, headers, body)
-            await trio.sleep(CALLED_PAUSE_S)
-            return is_new
+        async with self.use(await self.owner_of(account_id)) as constellation:
+            return await constellation.sources.called(account_id, headers, body)
 
     async def run(self) -> None:
         """Ask all accounts until cancelled."""

@@ -19,7 +19,7 @@ from pattern_core.agents import Agent, Roster
 from pattern_core.archive import entries
 from pattern_core.archive.entries import NewEntry, Terms
 from pattern_core.delivery import Accepting
-from pattern_core.errors import InvalidInput, LimitReached, NotFound, PatternError, Unavailable
+from pattern_core.errors import InvalidInput, LimitReached, NotFound, Overloaded, PatternError, Unavailable
 from pattern_core.events import Event, append
 from pattern_core.files.access import received_in
 from pattern_core.files.disk import UnreadableFile, check_name
@@ -31,7 +31,7 @@ from pattern_core.sources.source import FILES_MAX, SourceEvent, SourceFile
 from pattern_core.turns.admission import IncomingMessage
 from pattern_core.unit_of_work import Storage, UnitOfWork
 from pattern_core.untrusted import marked, plain
-from pattern_db.columns import Json, from_json
+from pattern_db.columns import Json, from_json, unix_ms
 from pattern_db.connection import Connection
 from pattern_db.enums import AgentStatus, FolderAccess, PathType, SourceDelivery
 from pattern_db.errors import RowNotFound
@@ -40,7 +40,8 @@ from pattern_db.tables.folders import FolderAttachment, FolderRow
 from pattern_db.tables.outbox import OutboxRow
 from pattern_db.tables.sources import ReceiverRow, SourceChatRow, SourceRow
 
-TOGETHER_MAX = 20  # events of one message
+EVERY_S = 3  # at least, between two messages of a source to an agent
+TOGETHER_MAX = 60  # events of one message
 TOGETHER_CHARS_MAX = 60_000  # of one message; what is longer is the next one
 CHAT_FILES_MAX = 200  # that came in one chat, and are kept
 CHAT_BYTES_MAX = 50 * 1024 * 1024  # of them
@@ -62,7 +63,7 @@ class Intake:
         """Add to a unit of work what follows from an event, and from those that wait behind it for the same agent.
 
         Raises:
-            PatternError: the agent cannot have it now.
+            PatternError: the agent cannot have it now; Overloaded, if it had one just now.
         """
         database = self.storage.database
         try:
@@ -76,6 +77,11 @@ class Intake:
         if agent.status is AgentStatus.ARCHIVED:
             self.refuse(work, source.id, f"the agent {agent.name} is archived")
             return
+        if receiver.delivery in (SourceDelivery.MESSAGE, SourceDelivery.NOTIFICATION):
+            last = await database.read(outbox.last_delivered, row.target)
+            rests_ms = 0 if last is None else unix_ms(last) + EVERY_S * 1000 - self.storage.clock.now_ms()
+            if rests_ms > 0:  # what comes meanwhile is in the same message: each one is a turn
+                raise Overloaded(f"an agent gets a message every {EVERY_S} s", retry_after_s=rests_ms / 1000)
         self._add(work, source, agent, receiver, await self.together(row, work))
 
     async def together(self, row: OutboxRow, work: UnitOfWork) -> list[SourceEvent]:
@@ -86,14 +92,14 @@ class Intake:
         events = [event_of(one)[0] for one in rows]
         first, chars, files = events[0], len(events[0].text), len(events[0].files)
         chosen = [first]
-        for behind, one in zip(rows[1:], events[1:], strict=True):
+        for one in events[1:]:
             chars, files = chars + len(one.text), files + len(one.files)
             is_same = (one.author, one.chat) == (first.author, first.chat) or first.chat is None
             is_long = chars > TOGETHER_CHARS_MAX or files > FILES_MAX
             if is_long or not is_same or one.decides or first.decides or not one.is_addressed:
                 break
             chosen.append(one)
-            work.store(outbox.delivered, behind, self.storage.now())
+        work.store(outbox.delivered, rows[1 : len(chosen)], self.storage.now())
         return chosen
 
     def refuse(self, work: UnitOfWork, source_id: str, reason: str) -> None:

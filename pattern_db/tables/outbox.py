@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pattern_db.columns import to_json
@@ -67,6 +67,14 @@ def next_of(connection: Connection, row: OutboxRow, limit: int) -> list[OutboxRo
     return _OUTBOX.select(connection, where, (row.target, row.id, limit))
 
 
+def last_delivered(connection: Connection, target: str) -> str | None:
+    """Return when something was delivered to a target last, if that is kept."""
+    found: str | None = connection.execute(
+        "SELECT max(delivered_at) FROM outbox WHERE target = ? AND status = 'delivered'", (target,)
+    ).get
+    return found
+
+
 def set_unclear(connection: Connection, row_id: str, count: int) -> None:
     """Store how often it was begun to send a row without an outcome.
 
@@ -106,21 +114,22 @@ def count_pending(connection: Connection) -> int:
     return _OUTBOX.count(connection, "WHERE status = 'pending'")
 
 
-def delivered(connection: Connection, row: OutboxRow, now: str) -> None:
-    """Note that a row was delivered; old ones are deleted.
+def delivered(connection: Connection, rows: Sequence[OutboxRow], now: str) -> None:
+    """Note that rows of one target were delivered; old ones are deleted.
 
     Raises:
-        RowConflict: it was delivered or deleted since it was read.
+        RowConflict: one was delivered or deleted since it was read.
     """
-    connection.execute(
-        "UPDATE outbox SET status = 'delivered', attempts = attempts + 1, delivered_at = ?, last_error = NULL,"
-        " unclear = 0"
-        " WHERE id = ? AND status <> 'delivered'",
-        (now, row.id),
-    )
-    if connection.changes() != 1:
-        raise RowConflict(f"the delivery {row.id} was made or discarded by another request")
-    _trim(connection, row.target, DeliveryStatus.DELIVERED)
+    for row in rows:
+        connection.execute(
+            "UPDATE outbox SET status = 'delivered', attempts = attempts + 1, delivered_at = ?, last_error = NULL,"
+            " unclear = 0 WHERE id = ? AND status <> 'delivered'",
+            (now, row.id),
+        )
+        if connection.changes() != 1:
+            raise RowConflict(f"the delivery {row.id} was made or discarded by another request")
+    for target in {row.target for row in rows}:
+        _trim(connection, target, DeliveryStatus.DELIVERED)
 
 
 def failed(connection: Connection, row: OutboxRow, attempts: int, error: str, next_at: str | None) -> None:

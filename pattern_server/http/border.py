@@ -52,7 +52,7 @@ COMPRESSORS: Mapping[str, Callable[[bytes], bytes]] = {
     "zstd": lambda body: zstandard.compress(body, 3),
     "gzip": lambda body: zlib.compress(body, 3, wbits=31),
 }
-FLOOD_PAUSE_S = 1.0  # after an event too many of a source
+FLOOD_PAUSE_S = 2.0  # before an event too many of a source is refused; up to three times as long
 UNANSWERED = 499  # the status of a request if its client disconnects before the answer begins
 
 # Paths with bodies that may be longer than the setting body_bytes_max, each with its own bound in bytes.
@@ -123,6 +123,9 @@ class Border:
                 hint = f"no answer within {self._server.config.http.answer_timeout_s:g} s; what was accepted continues"
                 await exchange.refuse(problem("unavailable", hint))
         except (PatternError, DatabaseError) as error:
+            if isinstance(error, Overloaded) and scope["path"].startswith("/hooks/"):
+                # Until the answer, a sender waits with its next events. Those of many do not come together again.
+                await trio.sleep(FLOOD_PAUSE_S * (1 + 2 * self._server.runtime.randomness.random()))
             await exchange.refuse(of_error(error))
         except ClientGone:
             pass
@@ -144,8 +147,6 @@ class Border:
                 "request_id": request_id,
             }
             _log.info("request", fields)
-        if exchange.status == 429 and scope["path"].startswith("/hooks/"):
-            await trio.sleep(FLOOD_PAUSE_S)  # while this connection is not read, its next events cost nothing
 
     async def _serve(self, scope: Scope, exchange: HttpExchange, address: str) -> None:
         config, path = self._server.config, scope["path"]
@@ -175,7 +176,7 @@ class Border:
             longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
             await exchange.read_body(max(config.body_bytes_max, longer))
             if path.startswith("/hooks/"):  # only now, so that the connection can be kept
-                self._rates.use_source(path)
+                await self._rates.use_source(path)
             await self._app({**scope}, exchange.receive, exchange.send)
             if stream := scope["state"].pop(STREAM, None):
                 with self._server.metrics.streaming("sse") as dropped:

@@ -1,18 +1,21 @@
 """Sources under load: what idle accounts weigh, and what others notice of one that many events come from.
 
-The services are stand-ins of this process; who posts to the webhook is a process of its own, which gives way to others:
-`python -m tests.load.sources URL RATE SECONDS`.
+The services of idle accounts are stand-ins of this process. Who writes without end, or posts to the webhook, is a
+process of its own, which gives way to others.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +35,9 @@ from tests.sources import ROOT
 
 MIB_PER_ACCOUNT, CPU_SHARE, STORM_MIB = 2.0, 0.01, 64.0
 EVENTS_PER_S = 1_000  # of the storm
-SENDERS = 20
-ROUNDS = 4
-EVERY_S = 0.25  # between two turns of each of the others
+CONNECTIONS_MAX = 200  # of who posts
+KNOWN = {"202", "429", "not sent", "written", "answered"}
+EVERY_S = 0.5  # between two turns of each of the others
 SECRETS = {
     "hook": "a secret",
     "telegram": channels.TOKEN,
@@ -141,32 +144,61 @@ async def states(client: Client) -> dict[str, float]:
 async def storm(folder: Path, scale: Scale, found: Found) -> None:
     """Compare turns of others before and while one account has more events than anyone can read."""
     names = [f"c{number}" for number in range(5)]
-    async with TelegramServer() as phone:
-        config = {"token": "telegram", "base_url": phone.url}
-        more = reach([phone.port], [config])
-        async with prepared(folder, ["busy", *names], {}, more=more) as (server, client):
-            each = max(4, scale.messages // 8)
-            hook = await _add(client, "busy", "webhook", {"secret": "hook", "signature": "token"}, found)
-            await _add(client, "busy", "telegram", config, found)
-            where = "/constellations/busy/sources/telegram/people"
-            found.expect(await client.post(where, json={"person": "1", "status": "allowed"}), 200)
-            await others(client, names, 3, found)  # what is loaded at first use
-            storms: tuple[tuple[str, Callable[..., Awaitable[None]]], ...] = (
-                ("webhook", partial(_posted, f"{server.url}/hooks/{hook}", scale, found)),
-                ("polled", partial(_said, phone, found)),
-            )
-            for name, blow in storms:
-                calm, stormy, memory = list[float](), list[float](), rss_kib(server)
-                for _ in range(ROUNDS):  # in turn, as others use this machine, too
-                    await _rests(client, found)
-                    calm += await others(client, names, each, found, every_s=EVERY_S)
-                    async with trio.open_nursery() as nursery:
-                        await nursery.start(blow)
-                        stormy += await others(client, names, each, found, every_s=EVERY_S)
-                        nursery.cancel_scope.cancel()
-                _compare(name, calm, stormy, (rss_kib(server) - memory) / 1_024, found)
-    if not phone.sent:
-        found.failures.append("no one was answered")
+    async with AsyncExitStack() as stack:
+        phone = await stack.enter_async_context(_Blower.started("write"))
+        config: dict[str, object] = {"token": "telegram", "base_url": f"http://127.0.0.1:{phone.about['port']}"}
+        more = reach([phone.about["port"]], [config])
+        server, client = await stack.enter_async_context(prepared(folder, ["busy", *names], {}, more=more))
+        each = max(4, scale.messages * 3 // 10)
+        hook = await _add(client, "busy", "webhook", {"secret": "hook", "signature": "token"}, found)
+        await _add(client, "busy", "telegram", config, found)
+        where = "/constellations/busy/sources/telegram/people"
+        found.expect(await client.post(where, json={"person": "1", "status": "allowed"}), 200)
+        await others(client, names, 3, found)  # what is loaded at first use
+        poster = await stack.enter_async_context(_Blower.started("post", f"{server.url}/hooks/{hook}"))
+        for name, blower in (("webhook", poster), ("polled", phone)):
+            calm, storming, memory = list[float](), list[float](), rss_kib(server)
+            counts = Counter[str]()
+            for stormy, share in ((calm, 1), (storming, 2), (calm, 1)):  # what grows meanwhile counts for both
+                await _rests(client, found)
+                counts.update(await blower.say(b"1" if stormy is storming else b"0"))
+                stormy += await others(client, names, each * share, found, every_s=EVERY_S)
+                counts.update(await blower.say(b"0"))
+            _compare(name, calm, storming, (rss_kib(server) - memory) / 1_024, found)
+            del counts["port"]
+            note = ", ".join(f"{times} × {what}" for what, times in sorted(counts.items()))
+            found.figures.append(Figure(name="its events", unit="", values=[counts.total()], note=note))
+            if not (counts["202"] or counts["answered"]) or {*counts} - KNOWN:
+                found.failures.append(f"the storm, {name}: {note}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Blower:
+    """A process from which events come from one `say` to the next; it answers each with what it counted since then."""
+
+    process: trio.Process
+    about: Mapping[str, int]  # what it answered first
+
+    @classmethod
+    @asynccontextmanager
+    async def started(cls, *arguments: str) -> AsyncIterator[_Blower]:
+        """Start one, which ends with its input; yield it."""
+        command = [sys.executable, "-m", "tests.load.sources", *arguments]
+        async with trio.open_nursery() as nursery:
+            run = partial(trio.run_process, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+            process: trio.Process = await nursery.start(run)
+            assert process.stdin is not None
+            async with process.stdin:
+                yield replace(one := cls(process, {}), about=await one.say(b""))
+
+    async def say(self, word: bytes) -> dict[str, int]:
+        """Have it begin (1) or stop (0); return its answer, which is one line."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        await self.process.stdin.send_all(word)
+        said = b""
+        while not said.endswith(b"\n"):
+            said += await self.process.stdout.receive_some()
+        return dict(json.loads(said))
 
 
 async def _rests(client: Client, found: Found) -> None:
@@ -190,77 +222,91 @@ def _compare(name: str, calm: Sequence[float], stormy: Sequence[float], grown: f
     ]
 
 
-async def _posted(
-    url: str, scale: Scale, found: Found, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Have a process post to a webhook until cancelled."""
-    command = [sys.executable, "-m", "tests.load.sources", url, str(EVENTS_PER_S)]
-    async with trio.open_nursery() as nursery:
-        process: trio.Process = await nursery.start(
-            partial(trio.run_process, command, stdout=-1, check=False, cwd=ROOT)
-        )
-        assert process.stdout is not None
-        said = await process.stdout.receive_some()
-        task_status.started()
-        try:
-            async for piece in process.stdout:
-                said += piece
-        finally:
-            counts = Counter(dict(json.loads(said[: said.rindex(b"}") + 1].splitlines()[-1])))
-            process.kill()
-            nursery.cancel_scope.cancel()
-            note = ", ".join(f"{count} × {status}" for status, count in sorted(counts.items()))
-            found.figures.append(Figure(name="answers to the webhook", unit="", values=[counts.total()], note=note))
-            if not counts["202"] or {*counts} - {"202", "429"}:
-                found.failures.append(f"the webhook was answered with {note}")
-
-
-async def _said(
-    phone: TelegramServer, _found: Found, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Have a person write without end, until cancelled."""
-    task_status.started()
-    number = 0
-    while True:
-        for _ in range(EVENTS_PER_S // 50):
-            phone.says(f"Message {(number := number + 1)}")
-        await trio.sleep(1 / 50)
-
-
-async def post(url: str, rate: float) -> None:
-    """Post to a webhook at a rate until killed, and say each second how often it was answered with what."""
+async def blow(event: Callable[[], None], about: Callable[[], Mapping[str, int]]) -> None:
+    """Have events while standard input says so, until it ends, and answer with what there is to say `about` them."""
     os.nice(10)
+    print(json.dumps(about()), flush=True)
+    scope = trio.CancelScope()
+    async with trio.lowlevel.FdStream(os.dup(0)) as words, trio.open_nursery() as nursery:
+        async for word in words:
+            if word == b"1":
+                nursery.start_soon(_events, event, scope := trio.CancelScope())
+            else:
+                scope.cancel()
+            print(json.dumps(about()), flush=True)
+
+
+async def _events(event: Callable[[], None], scope: trio.CancelScope) -> None:
+    began = trio.current_time()
+    with scope:
+        for number in count():
+            await trio.sleep_until(began + number / EVENTS_PER_S)
+            event()
+
+
+async def write() -> None:
+    """Be Telegram, where a person writes without end."""
+    async with TelegramServer() as phone:
+        numbers, known = count(), [0, 0]
+
+        def about() -> dict[str, int]:
+            now = [len(phone.updates), len(phone.sent)]
+            written, answered = (new - old for new, old in zip(now, known, strict=True))
+            known[:] = now
+            return {"port": phone.port, "written": written, "answered": answered}
+
+        def event() -> None:
+            phone.says(f"Message {next(numbers)}")
+
+        await blow(event, about)
+
+
+async def post(url: str) -> None:
+    """Post to a webhook, whether or not it answers in time: over connections that are free, or new ones."""
     host, _, rest = url.removeprefix("http://").partition(":")
     port, _, path = rest.partition("/")
-    counts, began = Counter[str](), trio.current_time()
+    numbers, counts, free = count(), Counter[str](), list[trio.SocketStream]()
+    opened = 0
 
-    async def sender(first: int) -> None:
-        stream = await trio.open_tcp_stream(host, int(port))
-        number = first
-        while True:
-            body = json.dumps({"number": number, "words": "x" * 200})
-            head = f"POST /{path} HTTP/1.1\r\nHost: {host}\r\nX-Token: a secret\r\nContent-Length: {len(body)}\r\n\r\n"
-            await trio.sleep_until(began + number / rate)
-            await stream.send_all(f"{head}{body}".encode())
-            answer = b""
-            while b"\r\n\r\n" not in answer:
-                if not (piece := await stream.receive_some()):
-                    raise EOFError(answer)
-                answer += piece
-            top, _, left = answer.partition(b"\r\n\r\n")
-            length = int(top.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-            while len(left) < length:
-                left += await stream.receive_some()
-            counts[top.split()[1].decode()] += 1
-            number += SENDERS
+    async def send(stream: trio.SocketStream | None) -> None:
+        nonlocal opened
+        body = json.dumps({"number": next(numbers), "words": "x" * 200})
+        head = f"POST /{path} HTTP/1.1\r\nHost: {host}\r\nX-Token: a secret\r\nContent-Length: {len(body)}\r\n\r\n"
+        stream = stream or await trio.open_tcp_stream(host, int(port))
+        await stream.send_all(f"{head}{body}".encode())
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            if not (piece := await stream.receive_some()):
+                raise EOFError(answer)
+            answer += piece
+        top, _, left = answer.partition(b"\r\n\r\n")
+        length = int(top.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        while len(left) < length:
+            left += await stream.receive_some()
+        counts[top.split()[1].decode()] += 1
+        if b"connection: close" in top.lower():
+            opened -= 1
+            await stream.aclose()
+        else:
+            free.append(stream)
+
+    def event() -> None:
+        nonlocal opened
+        if not free and opened == CONNECTIONS_MAX:
+            counts["not sent"] += 1
+            return
+        opened += not free
+        nursery.start_soon(send, free.pop() if free else None)
+
+    def about() -> dict[str, int]:
+        said = dict(counts)
+        counts.clear()
+        return said
 
     async with trio.open_nursery() as nursery:
-        for first in range(SENDERS):
-            nursery.start_soon(sender, first)
-        while True:
-            print(json.dumps(counts), flush=True)
-            await trio.sleep(0.1)
+        await blow(event, about)
+        nursery.cancel_scope.cancel()
 
 
 if __name__ == "__main__":
-    trio.run(post, sys.argv[1], float(sys.argv[2]))
+    trio.run(partial(post, sys.argv[2]) if sys.argv[1] == "post" else write)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -236,28 +235,28 @@ async def test_a_hundred_lines_through_kills_come_once_and_in_order_and_no_comma
     for life in range(3):
         async with trio.open_nursery() as nursery:
             victim = await nursery.start(partial(trio.run_process, command, check=False, cwd=ROOT))
-            before, wanted = len(_stored(database)), (10, 40, LINES)[life]
             with trio.fail_after(60):
-                while len(_stored(database)) - before < wanted:
+                while len(_runs(database)) <= life or len(_runs(database)[life]) < (10, 40, LINES)[life]:
                     await trio.sleep(0.02)
             victim.kill()
         await gone(str(root / "mine"))
         await gone("4711.75")
-    runs: dict[str, list[int]] = {}
-    for line in _stored(database):
-        run, number = line.split("-")
-        runs.setdefault(run, []).append(int(number))
-    assert [numbers == list(range(1, len(numbers) + 1)) for numbers in runs.values()] == [True] * 3
-    assert len(list(runs.values())[-1]) == LINES
+    runs = _runs(database)
+    assert runs == [list(range(1, len(numbers) + 1)) for numbers in runs]
+    assert len(runs) == 3 and len(runs[-1]) == LINES
 
 
-def _stored(path: Path) -> Sequence[str]:
-    """The lines that the agent was sent, in order."""
+def _runs(path: Path) -> list[list[int]]:
+    """The numbers of the lines that the agent was sent, in order, for each run of the command."""
     if not path.exists():
         return []
     with closing(open_connection(path, readonly=True)) as connection:
         found = connection.execute("SELECT content FROM messages WHERE role = 'user' ORDER BY position")
-        return [line for (content,) in found for line in re.findall(r"line (\d+-\d+)", content)]
+        runs: dict[str, list[int]] = {}
+        for (content,) in found:
+            for run, number in re.findall(r"line (\d+)-(\d+)", content):
+                runs.setdefault(run, []).append(int(number))
+        return list(runs.values())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 
 from pattern_core.errors import Conflict, InvalidInput, NotFound, Overloaded
 from pattern_core.ids import SystemClock
-from pattern_core.sources.intake import passes, wait_s
+from pattern_core.sources.intake import EVERY_S, passes, wait_s
 from pattern_core.sources.source import TEXT_CHARS_MAX, Arrivals, SourceEvent, split
 from pattern_core.sources.sources import BURST_S, WAITING_MAX, Sources
 from pattern_core.testing import StoppedClock
@@ -126,6 +126,19 @@ async def test_a_batch_is_one_message() -> None:
         await one.idle()
         [prompt] = one.prompts
         assert "first" in prompt and "second" in prompt
+
+
+async def test_an_agent_gets_a_message_of_a_source_every_three_seconds_at_most() -> None:
+    """Each is a turn, which costs money, and time that others wait for."""
+    async with receiving() as one:
+        for number in range(EVERY_S + 1):
+            await one.gets(f"event {number}")
+            one.clock.advance(1_000)
+            one.world.constellation.outbox.changed()
+            await one.idle()
+            assert len(one.prompts) == 1 + number // EVERY_S
+        assert "event 0" in one.prompts[0]
+        assert all(f"event {number}" in one.prompts[1] for number in (1, 2, 3))
 
 
 def test_filters() -> None:

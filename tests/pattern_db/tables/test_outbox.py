@@ -25,9 +25,9 @@ def test_one_row_of_each_target_is_due_and_the_oldest_first(db: Connection) -> N
     assert outbox.due(db, DAYS[1], [], 1)[0] == [rows[1]]
     assert outbox.due(db, DAYS[1], ["webhook:x"], 9)[0] == [rows[3]]
     assert outbox.count_pending(db) == 5
-    outbox.delivered(db, rows[1], DAYS[2])
+    outbox.delivered(db, [rows[1]], DAYS[2])
     with pytest.raises(RowConflict, match="the delivery a"):
-        outbox.delivered(db, rows[1], DAYS[2])
+        outbox.delivered(db, [rows[1]], DAYS[2])
     outbox.failed(db, ONE, 1, "no answer", DAYS[2])
     outbox.failed(db, rows[3], 1, "no agent", None)
     due, upcoming = outbox.due(db, DAYS[1], [], 9)
@@ -58,7 +58,7 @@ def test_the_newest_that_were_delivered_are_kept(db: Connection, monkeypatch: py
     for number, day in enumerate(DAYS):
         row = replace(ONE, id=str(number), created_at=day)
         outbox.add(db, row)
-        outbox.delivered(db, row, day)
+        outbox.delivered(db, [row], day)
         outbox.add(db, replace(row, id=f"m{number}", target="agent:y", status=DeliveryStatus.DEAD))
     assert [row.id for row in outbox.newest(db, "webhook:*", 9)] == ["3", "2"]
     assert len(outbox.newest(db, "agent:*", 9)) == 4

@@ -91,7 +91,7 @@ def test_rows_of_one_chat_keep_their_order_and_others_do_not_wait(db: Connection
     assert len(sources.newest_of(db, "src_1", 9, None)) == 4
     outbox.set_unclear(db, first.id, 1)
     assert outbox.get(db, first.id).unclear == 1
-    outbox.delivered(db, first, NOW)
+    outbox.delivered(db, [first], NOW)
     assert (outbox.get(db, first.id).unclear, outbox.get(db, first.id).status) == (0, DeliveryStatus.DELIVERED)
 
 
