@@ -25,7 +25,9 @@ def test_one_row_of_each_target_is_due_and_the_oldest_first(db: Connection) -> N
     assert outbox.due(db, DAYS[1], [], 1)[0] == [rows[1]]
     assert outbox.due(db, DAYS[1], ["webhook:x"], 9)[0] == [rows[3]]
     assert outbox.count_pending(db) == 5
+    assert outbox.last_delivered(db, rows[1].target) is None
     outbox.delivered(db, [rows[1]], DAYS[2])
+    assert outbox.last_delivered(db, rows[1].target) == DAYS[2]
     with pytest.raises(RowConflict, match="the delivery a"):
         outbox.delivered(db, [rows[1]], DAYS[2])
     outbox.failed(db, ONE, 1, "no answer", DAYS[2])
