@@ -80,6 +80,7 @@ class Account:
         self.refuses = 0  # batches that cannot be stored
         self.batches = 0
         self.waits: list[float] = []
+        self.failures: list[PatternError] = []
 
     @property
     def account(self) -> SourceAccount:
@@ -100,7 +101,7 @@ class Account:
         """Store what arrived, once, as a constellation does."""
         if self.refuses and arrived.events:
             self.refuses -= 1
-            raise Overloaded("too many wait", retry_after_s=1)
+            raise Overloaded("too many wait", retry_after_s=0.01)
         self.batches += 1
         for one in arrived.events:
             if one.native not in [known.native for known in self.events]:
@@ -116,7 +117,8 @@ class Account:
         while True:
             try:
                 self.waits.append(await self.once())
-            except PatternError:
+            except PatternError as error:
+                self.failures.append(error)
                 await trio.sleep(0.02)
 
     async def heard(self, *texts: str) -> None:

@@ -17,19 +17,19 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pattern_core.errors import InvalidInput, Overloaded, PatternError, PermissionDenied, Unavailable
+from pattern_core.errors import InvalidInput, PatternError, PermissionDenied, Unavailable
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
 from pattern_core.outbox import IS_FINAL
 from pattern_core.sources.kinds import irc, kind_of
 from pattern_core.sources.kinds.irc import NICKS_MAX, SAID_BYTES_MAX, IrcChannel, lower, parse_line, pieces
-from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount, SourceEvent
+from pattern_core.sources.source import IS_UNCLEAR, Outgoing
 from pattern_core.testing.irc_server import CAPS, PASSWORD, IrcServer
 from pattern_core.testing.model import calls, says
 from pattern_core.web.policy import SecretSource, SourceSettings
 from pattern_db.enums import DeliveryStatus, PersonStatus
 from pattern_db.tables.sources import SourceRow
-from tests.pattern_core.sources.rig import Talking, follows, settings
+from tests.pattern_core.sources.rig import Account, Talking, follows, settings
 from tests.support import PATIENCE_S, START, USER, Outside, last_words, running, until
 
 ANNA = "anna!~anna@home.example.org"
@@ -47,50 +47,17 @@ def config(port: int, **fields: Any) -> dict[str, Any]:
     return {"server": f"127.0.0.1:{port}", "nick": "ada", "tls": False, "rooms": ["#garden"], **fields}
 
 
-class Account:
-    """An account, and what it stored; `refuses` says what stops each of the next batches."""
-
-    def __init__(self, port: int, **fields: Any) -> None:
-        self.kind = kind_of("irc")
-        checked = self.kind.checked(config(port, **fields), reach(port))
-        row = SourceRow("src_1", "phone", "irc", checked, START, START)
-        self.account = SourceAccount(row=row, settings=reach(port), clock=SystemClock())
-        self.events: list[SourceEvent] = []
-        self.failures: list[PatternError] = []
-        self.refuses: list[PatternError] = []
-
-    async def receive(self, arrived: Arrivals) -> None:
-        if self.refuses and arrived.events:
-            raise self.refuses.pop(0)
-        for event in arrived.events:
-            if event.native not in [one.native for one in self.events]:
-                self.events.append(event.bounded)
-
-    async def once(self) -> float:
-        return await self.account.call(self.kind.listen, self.receive)
-
-    async def listens(self) -> None:
-        while True:
-            try:
-                await self.once()
-            except PatternError as error:
-                self.failures.append(error)
-                await trio.sleep(0.02)
-
-    @property
-    def texts(self) -> list[str]:
-        return [one.text for one in self.events]
-
-    async def heard(self, *texts: str) -> None:
-        await until(lambda: len(self.events) >= len(texts))
-        assert tuple(self.texts) == texts
+def of(port: int, **fields: Any) -> Account:
+    """An account at the stand-in."""
+    checked = kind_of("irc").checked(config(port, **fields), reach(port))
+    return Account(kind_of("irc"), SourceRow("src_1", "phone", "irc", checked, START, START), reach(port))
 
 
 @asynccontextmanager
 async def following(server: IrcServer | None = None, **fields: Any) -> AsyncIterator[tuple[IrcServer, Account]]:
     """An account that is listened to, in its room."""
     async with server or IrcServer() as there, trio.open_nursery() as nursery:
-        account = Account(there.port, **fields)
+        account = of(there.port, **fields)
         nursery.start_soon(account.listens)
         await until(lambda: there.nick and len(there.rooms) == len(account.account.config["rooms"]))
         yield there, account
@@ -165,7 +132,7 @@ async def test_a_password_that_is_wrong_or_of_no_use_is_an_error_and_it_does_not
     ):
         async with IrcServer(caps=caps) as server:
             with pytest.raises(PermissionDenied, match=why):
-                await Account(server.port, password=secret).once()
+                await of(server.port, password=secret).once()
             assert not server.rooms
 
 
@@ -188,7 +155,7 @@ async def test_a_nick_in_use_gets_another_one() -> None:
     server.taken = {"ada" + "_" * count for count in range(NICKS_MAX + 1)}
     async with server:
         with pytest.raises(PermissionDenied, match="already in use"):
-            await Account(server.port).once()
+            await of(server.port).once()
 
 
 async def test_what_is_for_the_agent_is_heard_and_nothing_else() -> None:
@@ -281,7 +248,7 @@ async def test_what_the_server_refuses_is_final_and_what_it_may_have_had_is_uncl
 
 async def test_without_a_connection_nothing_is_said() -> None:
     async with IrcServer() as server:
-        account = Account(server.port)
+        account = of(server.port)
     quick = SourceSettings(timeout_s=0.1)
     with pytest.raises(Unavailable, match="no connection") as failed:
         await account.kind.send(
@@ -380,7 +347,7 @@ async def test_odd_lines_end_nothing() -> None:
 
 async def test_messages_wait_while_too_many_do_and_one_that_is_repeated_comes_once() -> None:
     async with following() as (server, account):
-        account.refuses = [Overloaded("too many wait", retry_after_s=0.01)] * 3
+        account.refuses = 3
         server.repeats = 2
         for text in ("one", "two", "three"):
             await server.says(text)
@@ -390,7 +357,7 @@ async def test_messages_wait_while_too_many_do_and_one_that_is_repeated_comes_on
 
 async def test_a_test_joins_the_rooms_and_says_which_it_may_not() -> None:
     async with IrcServer() as server:
-        account = Account(server.port, rooms=["#garden", "#Shed"])
+        account = of(server.port, rooms=["#garden", "#Shed"])
         assert not (await account.account.call(account.kind.poll)).events
         server.closed = {"#Shed"}
         with pytest.raises(PermissionDenied, match=r"#shed cannot be joined: Cannot join channel"):
@@ -404,7 +371,7 @@ async def test_a_test_joins_the_rooms_and_says_which_it_may_not() -> None:
 async def test_nothing_is_sent_to_a_server_that_is_not_encrypted() -> None:
     async with IrcServer() as server:
         fields = {**config(server.port), "tls": True}
-        account = Account(server.port)
+        account = of(server.port)
         object.__setattr__(account.account.row, "config", {**account.account.config, **fields})
         with pytest.raises(Unavailable):
             await account.once()
