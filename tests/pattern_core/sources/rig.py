@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from typing import Any
 import trio
 
 from pattern_core.errors import Overloaded, PatternError
-from pattern_core.ids import SystemClock
+from pattern_core.ids import Clock, SystemClock
 from pattern_core.models.providers.settings import Secret
 from pattern_core.sources.source import Arrivals, Receive, SourceAccount, SourceEvent, SourceKind
 from pattern_core.testing.channels import TOKEN, TelegramServer
@@ -74,18 +75,18 @@ class Talking:
 class Account:
     """An account of a kind that keeps a connection, and what it stored."""
 
-    def __init__(self, kind: SourceKind, row: SourceRow, settings: SourceSettings) -> None:
-        self.kind, self.row, self.settings = kind, row, settings
+    def __init__(self, kind: SourceKind, row: SourceRow, settings: SourceSettings, clock: Clock | None = None) -> None:
+        self.kind, self.row, self.settings, self.clock = kind, row, settings, clock or SystemClock()
         self.events: list[SourceEvent] = []
         self.refuses = 0  # batches that cannot be stored
-        self.batches = 0
+        self.batches: list[int] = []  # how many events each had
         self.waits: list[float] = []
         self.failures: list[PatternError] = []
 
     @property
     def account(self) -> SourceAccount:
         """The account with what is stored."""
-        return SourceAccount(row=self.row, settings=self.settings, clock=SystemClock())
+        return SourceAccount(row=self.row, settings=self.settings, clock=self.clock)
 
     @property
     def cursor(self) -> dict[str, Any]:
@@ -102,11 +103,11 @@ class Account:
         if self.refuses and arrived.events:
             self.refuses -= 1
             raise Overloaded("too many wait", retry_after_s=0.01)
-        self.batches += 1
+        self.batches.append(len(arrived.events))
         for one in arrived.events:
             if one.native not in [known.native for known in self.events]:
                 self.events.append(one.bounded)
-        self.row = replace(self.row, sync_cursor=arrived.cursor)
+        self.row = replace(self.row, sync_cursor=json.loads(json.dumps(dict(arrived.cursor))))
 
     async def once(self) -> float:
         """Listen until the connection ends."""

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 
-from pattern_core.errors import InvalidInput, Overloaded, PatternError, PermissionDenied, Unavailable
+from pattern_core.errors import InvalidInput, PatternError, PermissionDenied, Unavailable
 from pattern_core.ids import SystemClock
 from pattern_core.memory.block import NewBlock
 from pattern_core.sources.kinds import jetstream
 from pattern_core.sources.kinds.jetstream import BACK_US, PUBLIC, JetstreamSource, address
-from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent
+from pattern_core.sources.source import Arrivals
 from pattern_core.testing import StoppedClock
 from pattern_core.testing.jetstream_server import LIST, JetstreamServer
 from pattern_core.testing.model import says
 from pattern_core.web.policy import SourceSettings
 from pattern_db.enums import BlockType
 from pattern_db.tables.sources import SourceRow
-from tests.pattern_core.sources.rig import settings
+from tests.pattern_core.sources.rig import Account, settings
 from tests.support import BY_USER, START, Running, last_words, running, until
 
 KIND = JetstreamSource()
@@ -41,57 +39,23 @@ def reach(server: JetstreamServer, timeout_s: float = 2.0) -> SourceSettings:
     return settings(ports=server.ports, timeout_s=timeout_s)
 
 
-class Listening:
-    """An account that is listened to as the server does, without a constellation: what it handed over, and the errors
-    of connections that were of no use.
-    """
-
-    def __init__(self, server: JetstreamServer, *, timeout_s: float = 2.0, clock: Any = None, **fields: Any) -> None:
-        allowed = reach(server, timeout_s)
-        row = SourceRow("src_sky", "sky", "jetstream", KIND.checked(config(server, **fields), allowed), START, START)
-        self.account = SourceAccount(row=row, settings=allowed, clock=clock or SystemClock())
-        self.events: list[SourceEvent] = []
-        self.errors: list[PatternError] = []
-        self.batches: list[int] = []
-        self.refuses = 0  # batches that cannot be stored
-
-    async def receive(self, arrived: Arrivals) -> None:
-        if self.refuses and arrived.events:
-            self.refuses -= 1
-            raise Overloaded("too many wait", retry_after_s=1)
-        self.batches.append(len(arrived.events))
-        known = {one.native for one in self.events}
-        self.events += [one.bounded for one in arrived.events if one.native not in known]
-        cursor = json.loads(json.dumps(dict(arrived.cursor)))
-        self.account = replace(self.account, row=replace(self.account.row, sync_cursor=cursor))
-
-    async def run(self) -> None:
-        while True:
-            try:
-                assert await self.account.call(KIND.listen, self.receive) == 1.0
-            except PatternError as error:
-                self.errors.append(error)
-            await trio.sleep(0.02)
-
-    @property
-    def texts(self) -> list[str]:
-        return [one.text for one in self.events]
-
-    async def heard(self, *texts: str) -> None:
-        await until(lambda: len(self.events) >= len(texts))
-        assert self.texts == [*texts]
+def of(server: JetstreamServer, *, timeout_s: float = 2.0, clock: Any = None, **fields: Any) -> Account:
+    """An account at the stand-in."""
+    allowed = reach(server, timeout_s)
+    row = SourceRow("src_sky", "sky", "jetstream", KIND.checked(config(server, **fields), allowed), START, START)
+    return Account(KIND, row, allowed, clock)
 
 
 @asynccontextmanager
-async def listening(server: JetstreamServer | None = None, **options: Any) -> AsyncIterator[tuple[Any, Listening]]:
+async def listening(server: JetstreamServer | None = None, **options: Any) -> AsyncIterator[tuple[Any, Account]]:
     """A server, and an account that is connected to it."""
     if server is None:
         async with JetstreamServer() as made, listening(made, **options) as both:
             yield both
         return
-    one = Listening(server, **options)
+    one = of(server, **options)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(one.run)
+        nursery.start_soon(one.listens)
         await until(lambda: server.wanted)
         yield server, one
         nursery.cancel_scope.cancel()
@@ -165,7 +129,7 @@ async def test_new_posts_of_those_who_are_named_are_heard_and_nothing_else() -> 
         assert (first.native, first.text, first.link, first.chat) == (post, "hi", link, None)
         assert (first.author, first.author_name) == (ANNA, "anna.example")
         assert second.text == f"[images: 1]\n[image: a cat]\n[in answer to {link}]"
-        assert not one.errors
+        assert not one.failures
 
 
 async def test_a_server_that_sends_more_than_was_asked_for_is_not_believed() -> None:
@@ -198,7 +162,7 @@ async def test_members_of_a_list_are_heard_and_the_list_is_read_again_with_each_
 async def test_a_list_without_members_is_not_all_of_the_network() -> None:
     async with JetstreamServer() as server:
         for fields in ({"list": LIST}, {"authors": ["gone.example"]}):
-            one = Listening(server, **fields)
+            one = of(server, **fields)
             with pytest.raises(InvalidInput, match="known to Bluesky"), trio.fail_after(5):
                 await one.account.call(KIND.listen, one.receive)
         assert server.queries == []
@@ -245,7 +209,7 @@ async def test_unreadable_frames_stop_no_other() -> None:
         server.says("x" * 300_000)  # the service leaves it out
         server.says("after")
         await one.heard("[something that cannot be shown]", "after")
-        assert not one.errors
+        assert not one.failures
 
 
 async def test_a_time_in_the_future_makes_no_one_miss_others() -> None:
@@ -296,7 +260,7 @@ async def test_what_cannot_be_stored_is_sent_again() -> None:
         server.says("one")
         server.says("two")
         await until(lambda: len(one.events) == 2)
-        assert [error.code for error in one.errors] == ["overloaded"] * 2
+        assert [error.code for error in one.failures] == ["overloaded"] * 2
 
 
 async def test_what_was_not_heard_moves_the_place_when_a_connection_ends() -> None:
@@ -316,19 +280,19 @@ async def test_what_was_not_heard_moves_the_place_when_a_connection_ends() -> No
 async def test_a_connection_that_is_half_open_ends_and_one_that_is_only_silent_does_not() -> None:
     async with JetstreamServer() as server:
         server.deaf = 1
-        one = Listening(server, timeout_s=0.3)
+        one = of(server, timeout_s=0.3)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.run)
+            nursery.start_soon(one.listens)
             await until(lambda: server.wanted)
             assert len(server.queries) == 2
-            assert "nothing came for 0.3 s" in one.errors[0].message
+            assert "nothing came for 0.3 s" in one.failures[0].message
             await trio.sleep(1.0)
-            assert len(server.queries) == 2 and len(one.errors) == 1  # its pings are answered
+            assert len(server.queries) == 2 and len(one.failures) == 1  # its pings are answered
             server.drops = 1
             server.says("hi")
             await until(lambda: len(server.queries) == 3)
             await one.heard("hi")
-            assert len(one.errors) == 1
+            assert len(one.failures) == 1
             nursery.cancel_scope.cancel()
 
 
@@ -341,30 +305,30 @@ async def test_the_list_is_read_again_after_a_while_also_if_no_one_writes(monkey
             await until(lambda: len(server.wanted) == 2)
             server.says("hi", author="bert")
             await one.heard("hi")
-            assert not one.errors
+            assert not one.failures
 
 
 async def test_a_server_that_is_of_no_use_is_asked_at_growing_intervals() -> None:
     """An error is what they grow with; a connection that was of use ends them."""
     async with JetstreamServer() as server:
-        one = Listening(server)
+        one = of(server)
 
         async def ended(count: int) -> None:
             await until(lambda: len(server.wanted) >= count)
             await server.breaks()
-            await until(lambda: len(one.errors) >= count)
+            await until(lambda: len(one.failures) >= count)
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(one.run)
+            nursery.start_soon(one.listens)
             for count in range(1, 4):
                 await ended(count)
             nursery.cancel_scope.cancel()
-        assert all(isinstance(error, Unavailable) and "of no use" in error.message for error in one.errors)
+        assert all(isinstance(error, Unavailable) and "of no use" in error.message for error in one.failures)
 
 
 async def test_a_question_that_ends_returns_what_came_within_seconds() -> None:
     async with JetstreamServer() as server:
-        one = Listening(server)
+        one = of(server)
 
         async def speak() -> None:
             await until(lambda: server.wanted)

@@ -49,7 +49,7 @@ async def following(server: SlackServer, account: Account | None = None) -> Asyn
     account, before = account or account_of(server), len(server.begun)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(account.listens)
-        await until(lambda: len(server.begun) > before and account.batches > 0)
+        await until(lambda: len(server.begun) > before and account.batches)
         yield account
         nursery.cancel_scope.cancel()
 
