@@ -13,16 +13,16 @@ from urllib.parse import parse_qs, urlsplit
 import trio
 
 from pattern_core.ids import Clock, SystemClock
-from pattern_core.testing.wire import Play, WireRequest, WireServer, document
+from pattern_core.testing.channels import GatewayServer
+from pattern_core.testing.wire import Play, WireRequest, document
 from pattern_core.web.websocket import WebSocket, WebSocketClosed
 
 LATE_US_MAX = 2_000_000  # how much a frame is late when frames are reordered
 LIST = "at://did:plc:anna/app.bsky.graph.list/3kfriends"
-BYTES_MAX = 10_000_000  # of what a client sends
 _POST = "app.bsky.feed.post"
 
 
-class JetstreamServer(WireServer):
+class JetstreamServer(GatewayServer):
     """`says` is what people do; everyone is `NAME.example` with the DID `did:plc:NAME`. `members` are those of `LIST`.
     `queries` are what connections asked for, `wanted` the DIDs that each of them wanted.
 
@@ -33,7 +33,6 @@ class JetstreamServer(WireServer):
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__()
-        self.api = WireServer(otherwise=self._public)
         self.members: list[str] = []
         self.frames: list[Any] = []
         self.queries: list[dict[str, list[str]]] = []
@@ -43,23 +42,6 @@ class JetstreamServer(WireServer):
         self._clock = clock or SystemClock()
         self._last_us = 0
         self._changed = trio.Event()
-        self._open: list[WebSocket] = []
-
-    async def __aenter__(self) -> JetstreamServer:
-        await self.api.__aenter__()
-        await super().__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        try:
-            await super().__aexit__(*error)
-        finally:
-            await self.api.__aexit__(*error)
-
-    @property
-    def ports(self) -> tuple[int, ...]:
-        """What a policy must allow."""
-        return self.port, self.api.port
 
     def says(self, text: str, *, author: str = "anna", operation: str = "create", **record: Any) -> str:
         """Have a person write a post, or change or delete one; return its URI."""
@@ -77,32 +59,23 @@ class JetstreamServer(WireServer):
         self._changed.set()
         self._changed = trio.Event()
 
-    async def breaks(self) -> None:
-        """Close all connections without a word."""
-        for socket in list(self._open):
-            await socket.abort()
-
-    async def serve_connection(self, stream: trio.SocketStream) -> None:
+    async def serve_socket(self, socket: WebSocket, target: str) -> None:
         """Send one client what it wants, until it is gone."""
-        async with WebSocket(stream, is_client=False, bytes_max=BYTES_MAX) as socket:
-            self._open.append(socket)
+        query = parse_qs(urlsplit(target).query)
+        self.queries.append(query)
+        if self.deaf:
+            self.deaf -= 1
+            await trio.sleep_forever()
+        asked = json.loads(await socket.receive())["payload"]
+        cursor = int(query.get("cursor", ["0"])[0])
+        start = 0 if cursor else len(self.frames)
+        self.wanted.append(asked["wantedDids"])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._speak, socket, start, cursor, asked, nursery)
             with suppress(WebSocketClosed):
-                query = parse_qs(urlsplit(await socket.accept()).query)
-                self.queries.append(query)
-                if self.deaf:
-                    self.deaf -= 1
-                    await trio.sleep_forever()
-                asked = json.loads(await socket.receive())["payload"]
-                cursor = int(query.get("cursor", ["0"])[0])
-                start = 0 if cursor else len(self.frames)
-                self.wanted.append(asked["wantedDids"])
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._speak, socket, start, cursor, asked, nursery)
-                    with suppress(WebSocketClosed):
-                        while True:
-                            await socket.receive()  # answers pings
-                    nursery.cancel_scope.cancel()
-            self._open.remove(socket)
+                while True:
+                    await socket.receive()  # answers pings
+            nursery.cancel_scope.cancel()
 
     async def _speak(
         self, socket: WebSocket, sent: int, cursor: int, asked: Mapping[str, Any], nursery: trio.Nursery
@@ -128,7 +101,7 @@ class JetstreamServer(WireServer):
         is_short = len(json.dumps(frame)) <= asked["maxMessageSizeBytes"]
         return frame["time_us"] >= cursor and is_wanted and is_short
 
-    def _public(self, request: WireRequest) -> Play:
+    async def answer(self, request: WireRequest) -> Play:
         """Answer a call of the public API, which needs no account."""
         url = urlsplit(request.path)
         query = parse_qs(url.query)

@@ -98,7 +98,7 @@ async def test_a_parked_constellation_is_woken_by_a_message_and_not_by_waiting(t
 async def test_posts_of_jetstream_wake_a_parked_constellation_and_a_success_ends_the_failures(tmp_path: Path) -> None:
     async with JetstreamServer() as server, asking(tmp_path, *server.ports) as place:
         server.deaf = 1  # the first connection is of no use
-        await source(place, "jetstream", endpoint=server.url, base_url=server.api.url, authors=["anna.example"])
+        await source(place, "jetstream", endpoint=server.gateway_url, base_url=server.url, authors=["anna.example"])
         sources = place.parts.state.sources
         await until(lambda: sources.failing)
         await until(lambda: server.wanted)

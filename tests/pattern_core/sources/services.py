@@ -338,7 +338,7 @@ class Jetstream(Service):
         self.server.repeats = True
 
     def reached(self) -> Mapping[str, Any]:
-        config = {"endpoint": self.server.url, "base_url": self.server.api.url, "authors": ["anna.example"]}
+        config = {"endpoint": self.server.gateway_url, "base_url": self.server.url, "authors": ["anna.example"]}
         return {"config": config, "ports": self.server.ports}
 
     async def says(self, chat: int, number: str) -> None:

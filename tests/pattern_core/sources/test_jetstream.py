@@ -31,7 +31,7 @@ ANNA = "did:plc:anna"
 def config(server: JetstreamServer, **fields: Any) -> dict[str, Any]:
     """A configuration by which the stand-in is asked, for Anna's posts unless it names others."""
     who = {} if fields.keys() & {"authors", "list", "words"} else {"authors": [ANNA]}
-    return {"endpoint": server.url, "base_url": server.api.url, **who, **fields}
+    return {"endpoint": server.gateway_url, "base_url": server.url, **who, **fields}
 
 
 def reach(server: JetstreamServer, timeout_s: float = 2.0) -> SourceSettings:
