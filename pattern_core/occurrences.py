@@ -69,6 +69,8 @@ def event_of(row: CalendarEventRow, changes: Mapping[str, Any]) -> CalendarEvent
     made = replace(row, **changes)
     if made.zone != row.zone and "starts_at" not in changes:
         raise InvalidInput("an event keeps its local time in another zone only if you give it; add `starts_at`")
+    if max(len(made.exdates), len(made.rdates)) > DATES_MAX:
+        raise InvalidInput(f"`exdates` and `rdates` have at most {DATES_MAX} times each; give a rule instead")
     zone = zone_of(made.zone)
 
     def at(text: str, name: str) -> str:
@@ -92,8 +94,8 @@ def event_of(row: CalendarEventRow, changes: Mapping[str, Any]) -> CalendarEvent
         starts_at=starts_at,
         ends_at=ends_at,
         rrule=(made.rrule or "").strip().upper().removeprefix("RRULE:") or None,
-        exdates=sorted({at(one, "exdates") for one in made.exdates[: DATES_MAX + 1]}),
-        rdates=sorted({at(one, "rdates") for one in made.rdates[: DATES_MAX + 1]}),
+        exdates=sorted({at(one, "exdates") for one in made.exdates}),
+        rdates=sorted({at(one, "rdates") for one in made.rdates}),
     )
     _check(made)
     return made
@@ -111,8 +113,6 @@ def _check(row: CalendarEventRow) -> None:
         raise InvalidInput("the event ends before it begins; give a later `ends_at`")
     if (row.rrule or row.rdates) and length > REPEATED_DAYS_MAX * DAY:
         raise InvalidInput(f"an event that repeats is at most {REPEATED_DAYS_MAX} days long; give an earlier `ends_at`")
-    if max(len(row.exdates), len(row.rdates)) > DATES_MAX:
-        raise InvalidInput(f"`exdates` and `rdates` have at most {DATES_MAX} times each; give a rule instead")
     if not 0 <= minutes <= REMINDER_MINUTES_MAX:
         raise InvalidInput(f"`reminder_minutes` is a whole number from 0 to {REMINDER_MINUTES_MAX}")
     if row.rrule is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput
-from pattern_core.occurrences import event_of, nominal_times, occurrence_of, occurrences, reminders
+from pattern_core.occurrences import DATES_MAX, event_of, nominal_times, occurrence_of, occurrences, reminders
 from pattern_db.columns import iso, unix_ms
 from pattern_db.enums import EventOccurrenceStatus, OccurrenceStatus
 from pattern_db.tables.calendars import CalendarEventRow, EventOccurrenceRow
@@ -80,6 +80,16 @@ def test_the_beginning_counts_also_if_the_rule_does_not_name_it() -> None:
     assert [iso(one)[5:10] for one in islice(nominal_times(row, 0), 4)] == ["01-06", "01-07", "01-12", "01-19"]
     row = event_of(row, {"exdates": ["2026-01-06T09:00", "2026-01-12T09:00"]})
     assert [iso(one)[5:10] for one in islice(nominal_times(row, 0), 2)] == ["01-07", "01-19"]
+
+
+@pytest.mark.parametrize("name", ["exdates", "rdates"])
+def test_too_many_times_are_refused_and_none_is_forgotten(name: str) -> None:
+    """Also if some are there twice, by which all would be few enough."""
+    days = [(date(2026, 1, 6) + at * DAY).isoformat() for at in range(DATES_MAX)]
+    row = event(starts_at="2026-01-05T09:00", rrule="FREQ=DAILY", **{name: days})
+    assert len(getattr(row, name)) == DATES_MAX
+    with pytest.raises(InvalidInput, match="at most 1000 times"):
+        event(starts_at="2026-01-05T09:00", rrule="FREQ=DAILY", **{name: [*days[:500], *days[:501]]})
 
 
 def test_an_occurrence_is_as_its_own_state_leaves_it() -> None:

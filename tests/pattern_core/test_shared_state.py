@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pattern_core.errors import InvalidInput, NotFound, Overloaded, VersionMismatch
 from pattern_core.models.model import ModelReply, ModelRequest
-from pattern_core.shared_state import KEYS_MAX, VALUE_BYTES_MAX, SharedState
+from pattern_core.shared_state import KEYS_MAX, NAMED_BYTES_MAX, VALUE_BYTES_MAX, SharedState
 from pattern_core.testing.model import calls, says
 from pattern_core.tools.builtin.state import state_get, state_set
 from pattern_core.unit_of_work import UnitOfWork
@@ -205,6 +205,9 @@ async def test_bounds() -> None:
         await state.set("a", "x" * (VALUE_BYTES_MAX - 2), expected=0, author=USER)
         with pytest.raises(InvalidInput, match="16,385 bytes"):
             await state.set("a", "x" * (VALUE_BYTES_MAX - 1), expected=1, author=USER)
+        await state.keep("w", "any key", "x" * (NAMED_BYTES_MAX - 2), author=USER)
+        with pytest.raises(InvalidInput, match="262,145 bytes"):
+            await state.keep("w", "any key", "x" * (NAMED_BYTES_MAX - 1), author=USER)
         for number in range(KEYS_MAX - 1):
             await state.set(f"k{number}", 0, expected=0, author=USER)
         with pytest.raises(Overloaded, match="1,000 keys"):

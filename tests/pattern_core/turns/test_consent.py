@@ -228,6 +228,7 @@ async def test_questions_are_bounded() -> None:
         assert (await one.say("again")).status == "completed"
         assert "needs a person" in shown(one)[-1].content
         assert bank.paid == []
+        assert one.constellation.pending_approvals == 1
 
 
 MONEY, TRADE = ({"tool": "pay", "type": "requires_consent", "scope": scope} for scope in ("money", "trade"))

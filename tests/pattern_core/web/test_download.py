@@ -84,6 +84,13 @@ async def test_redirections_are_followed_and_checked() -> None:
         assert [request.path for request in server.requests] == ["/a", "/b", "/c"]
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_every_status_of_a_redirection_is_followed(status: int) -> None:
+    async with WireServer([redirect("/b", status), page("end")]) as server:
+        got = await downloader(server).get(f"http://example.org:{server.port}/a")
+        assert (got.body, got.is_moved) == (b"end", status in (301, 308))
+
+
 @pytest.mark.parametrize(
     ("location", "error"),
     [
