@@ -19,7 +19,7 @@ from typing import Any
 from pattern_core.agent_settings import CompactionSettings, Strategy
 from pattern_core.conversation.history import MessageGroup
 from pattern_core.messages import Message, ToolCall, ToolResult
-from pattern_core.models.tokens import clip_middle, message_tokens
+from pattern_core.models.tokens import clip_middle, estimate_text, message_tokens
 from pattern_db.columns import unix_ms
 
 HOUR_MS = 3_600_000
@@ -175,19 +175,17 @@ def shortened(messages: Sequence[Message], excess: int) -> list[Change]:
     results = [place for place in range(newest, len(messages)) if messages[place].role == "tool"]
     for place in older:
         if missing > 0:
-            show(place, _cut(messages[place], RESULT_TOKENS_MIN))
+            show(place, _cut(messages[place]))
     for begin, end in pairwise(steps):
         if missing > 0:
             for place in range(begin, end):
                 if messages[place].role in ("assistant", "tool"):
                     show(place, None)
-    for number, place in enumerate(results):
-        if missing > 0:
-            share = missing // (len(results) - number) + 1
-            show(place, _cut(messages[place], message_tokens(messages[place]) - share))
-    for place in results:
-        if missing > 0:
-            show(place, _cut(messages[place], RESULT_TOKENS_MIN))
+    if missing > 0:
+        sizes = [message_tokens(messages[place]) for place in results]
+        most = _level(sizes, sum(sizes) - missing)
+        for place in results:
+            show(place, _cut(messages[place], most))
     if steps and missing > 0:
         calls = tuple(_brief(part) if isinstance(part, ToolCall) else part for part in messages[newest].parts)
         show(newest, replace(messages[newest], parts=calls))
@@ -198,12 +196,24 @@ def _tokens(message: Message | None) -> int:
     return 0 if message is None else message_tokens(message)
 
 
-def _cut(message: Message, tokens_max: int) -> Message:
-    """Return a tool's message with only the beginning and end of its result."""
+def _level(sizes: Sequence[int], most: int) -> int:
+    """Return to which size to cut the longest of these, so that they are `most` in all."""
+    for place, size in enumerate(sorted(sizes)):
+        if size * (len(sizes) - place) > most:
+            return most // (len(sizes) - place)
+        most -= size
+    return max(sizes, default=0)
+
+
+def _cut(message: Message, tokens_max: int = 0) -> Message:
+    """Return a tool's message of so many tokens with only the beginning and end of its result, or as little as it may
+    be.
+    """
     result = message.parts[0]
     if not isinstance(result, ToolResult):
         return message
-    content = clip_middle(result.content, max(tokens_max, RESULT_TOKENS_MIN), NOTE)
+    room = tokens_max - message_tokens(message) + estimate_text(result.content)
+    content = clip_middle(result.content, max(room, RESULT_TOKENS_MIN), NOTE)
     return replace(message, parts=(replace(result, content=content),))
 
 

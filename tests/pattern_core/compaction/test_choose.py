@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pattern_core.agent_settings import CompactionSettings, Strategy
-from pattern_core.compaction.choose import NOTE, Choice, choose, drop_oldest, score, shortened
+from pattern_core.compaction.choose import NOTE, RESULT_TOKENS_MIN, Choice, choose, drop_oldest, score, shortened
 from pattern_core.conversation.history import MessageGroup
 from pattern_core.messages import Message, Part, Role, Text, ToolCall, ToolResult, user
 from pattern_core.models.tokens import message_tokens
@@ -186,11 +186,22 @@ def test_old_results_give_way_before_steps_and_the_newest_last() -> None:
     assert more[1] is said[7]
 
 
-def test_the_last_of_the_newest_results_gives_way_by_its_share() -> None:
-    said = turn([600])
-    whole = message_tokens(said[3])
-    *_, last = after(said, whole // 2)
-    assert whole // 2 < message_tokens(last) < whole
+@given(st.lists(st.integers(0, 3_000), min_size=1, max_size=6), st.integers(1, 4_000))
+def test_of_the_newest_results_the_longest_give_way_to_one_length(words: list[int], excess: int) -> None:
+    """None is cut to little while another one of its length is nearly whole."""
+    [question, decision, *_] = turn([1])
+    results = [
+        Message(role="tool", parts=(ToolResult(call_id=str(place), tool="read", content="word " * count),))
+        for place, count in enumerate(words)
+    ]
+    shown = after([question, decision, *results], excess)[2:]
+    lengths = [message_tokens(one) for one in shown]
+    cut = [now for one, now, new in zip(results, lengths, shown, strict=True) if new is not one]
+    whole = [now for one, now, new in zip(results, lengths, shown, strict=True) if new is one]
+    assert not cut or max(cut) - min(cut) <= 6
+    assert not (cut and whole) or max(whole) <= max(*cut, RESULT_TOKENS_MIN) + 20
+    saved = sum(map(message_tokens, results)) - sum(lengths)
+    assert saved <= excess + 8 * len(words)
 
 
 def test_of_the_newest_step_long_arguments_are_named_only() -> None:
