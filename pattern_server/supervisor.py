@@ -37,6 +37,7 @@ DRAIN_RETRY_S = BUSY_RETRY_S = 5.0
 WAKES_AT_ONCE = 4  # constellations that are woken together: those that are due, or that resume turns after a start
 GIVE_BACK_S = 30.0  # between two returns of memory to the system; longer, if one stops the loop for long:
 GIVE_BACK_SHARE = 100  # the time between them is at least so many times the time that the last one lasted
+UNPARKED_TIMES = 10  # so many times as long if no constellation was parked since then: there is little to return
 
 _log = logging.getLogger("pattern.supervisor")
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # if the C library is glibc
@@ -386,7 +387,7 @@ class Supervisor(Generic[C]):
         if _malloc_trim is not None:
             ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
         interval = min(30.0, max(0.05, self._config.idle_park_s / 4))
-        give_back_at = trio.current_time() + GIVE_BACK_S
+        given_at, pause_s, has_parked = trio.current_time(), GIVE_BACK_S, False
         while True:
             await trio.sleep(interval)
             now = trio.current_time()
@@ -395,9 +396,10 @@ class Supervisor(Generic[C]):
                     slot.last_used = now  # by its users or by its own turns
                 elif now - slot.last_used >= self._config.idle_park_s:
                     slot.park()
-            if now >= give_back_at:
-                lasted_s = await _give_memory_back()
-                give_back_at = now + max(GIVE_BACK_S, lasted_s * GIVE_BACK_SHARE)
+                    has_parked = True
+            if now >= given_at + pause_s * (1 if has_parked else UNPARKED_TIMES):
+                pause_s = max(GIVE_BACK_S, await _give_memory_back() * GIVE_BACK_SHARE)
+                given_at, has_parked = now, False
 
 
 async def _give_memory_back() -> float:
