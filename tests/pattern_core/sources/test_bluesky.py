@@ -15,6 +15,7 @@ from pattern_core.errors import InvalidInput, Overloaded, PatternError, Permissi
 from pattern_core.ids import SystemClock
 from pattern_core.models.providers.settings import Secret
 from pattern_core.outbox import IS_FINAL
+from pattern_core.sources.kinds import bluesky
 from pattern_core.sources.kinds.bluesky import ROOM, BlueskyChannel, record_key
 from pattern_core.sources.kinds.bluesky_posts import is_one_of, mentions, passes
 from pattern_core.sources.source import IS_UNCLEAR, Arrivals, Outgoing, SourceAccount
@@ -353,6 +354,14 @@ async def test_a_wrong_configuration_is_refused(config: Mapping[str, Any]) -> No
     with pytest.raises(InvalidInput, match="secret"):
         one = Asking(server)
         await replace(one.account, settings=settings(server.url, secrets={})).secret("password")
+
+
+async def test_of_many_accounts_the_one_that_signed_in_first_signs_in_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bluesky, "SESSIONS_MAX", 2)
+    async with asking() as (server, one):
+        for name, sign_ins in (("b", 2), ("c", 3), ("c", 3), ("b", 3), ("src_sky", 4)):
+            await replace(one.account, row=replace(one.account.row, id=name)).call(one.kind.poll)
+            assert server.sign_ins == sign_ins
 
 
 # The whole mechanism
