@@ -30,6 +30,7 @@ class BlueskyServer(WireServer):
     def __init__(self) -> None:
         super().__init__()
         self.posts: dict[str, dict[str, Any]] = {}
+        self._answers: dict[str, dict[str, None]] = {}  # to each post, in their order
         self.notifications: list[Any] = []
         self.written: dict[tuple[str, str], dict[str, Any]] = {}
         self.writes: list[tuple[str, str]] = []
@@ -89,6 +90,7 @@ class BlueskyServer(WireServer):
         cid = f"bafy{sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:40]}"
         author = {"did": did, "handle": handle}
         self.posts[uri] = {"uri": uri, "cid": cid, "author": author, "record": record, "indexedAt": iso(START_S * 1000)}
+        self._answers.setdefault(_parent(record), {})[uri] = None
         return uri
 
     def place(self, uri: str) -> dict[str, str]:
@@ -171,12 +173,11 @@ class BlueskyServer(WireServer):
             author = {"did": self.posts[uri]["author"]["did"]}
             return {"$type": "app.bsky.feed.defs#blockedPost", "uri": uri, "blocked": True, "author": author}
         node: dict[str, Any] = {"$type": "app.bsky.feed.defs#threadViewPost", "post": self._view(uri)}
-        parent = self.posts[uri]["record"].get("reply", {}).get("parent", {}).get("uri")
-        if parent and height:
+        if height and (parent := _parent(self.posts[uri]["record"])):
             node["parent"] = self._node(parent, 0, height - 1)
         if depth:
-            below = [one for one, post in self.posts.items() if _parent(post) == uri]
-            node["replies"] = [self._node(one, depth - 1, 0) for one in below if one not in self.gone]
+            below = [one for one in self._answers.get(uri, ()) if one not in self.gone]
+            node["replies"] = [self._node(one, depth - 1, 0) for one in below]
         return node
 
     def _put(self, given: Mapping[str, Any]) -> Play:
@@ -202,8 +203,8 @@ class BlueskyServer(WireServer):
         return document({**self.place(uri), "validationStatus": "valid"})
 
 
-def _parent(post: Mapping[str, Any]) -> str | None:
-    return str(post["record"].get("reply", {}).get("parent", {}).get("uri", "")) or None
+def _parent(record: Mapping[str, Any]) -> str:
+    return str(record.get("reply", {}).get("parent", {}).get("uri", ""))
 
 
 def _error(status: int, name: str, message: str) -> Play:
