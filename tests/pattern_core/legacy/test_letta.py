@@ -16,6 +16,7 @@ from pattern_core.legacy.archive import Old
 from pattern_core.legacy.convert import store
 from pattern_core.legacy.letta import FILE_BYTES_MAX, is_letta, read_letta, root_of
 from pattern_core.legacy.review import review
+from pattern_core.messages import Image, Text, parts_to_json
 from pattern_core.portable import read, verify, write
 from pattern_db import backup
 from pattern_db.connection import fetch_all, open_connection
@@ -372,10 +373,17 @@ def test_one_agent_alone_and_what_is_left_out(tmp_path: Path) -> None:
         rules = [{"tool": "web", "type": "cooldown", "seconds": 5}, {"tool": "web", "type": "requires_consent"}]
         connection.execute("UPDATE agents SET tool_rules = ?", (json.dumps(rules),)).fetchall()
         archival.insert(connection, ArchivalRow("arch_1", ada, "An entry", NOW))
+        asked = connection.execute("SELECT min(id) FROM messages WHERE agent_id = ? AND role = 'user'", (ada,)).get
+        images = Image(media_type="image/png", digest="a" * 64), Image(media_type="", url="https://a.example/b.png")
+        shown = json.dumps(parts_to_json((Text(text="Look"), *images)))
+        connection.execute("UPDATE messages SET parts = ? WHERE id = ?", (shown, asked)).fetchall()
     theirs, manifest = taken(made.path, tmp_path, "agent", "ada")
     assert [one["name"] for one in theirs["agents"]] == ["ada"]
     assert [one["type"] for one in theirs["agents"][0]["tool_rules"]] == ["requires_approval"]
-    assert manifest.cut == {"archival_entries": 1, "tool_rules.cooldown": 1, "memory_block_history": 2}
+    [content] = [one["content"] for one in theirs["agents"][0]["messages"] if len(one["content"]) == 2]
+    assert [one["type"] for one in content] == ["text", "image"]  # what is stored cannot be named there
+    left_out = {"archival_entries": 1, "tool_rules.cooldown": 1, "memory_block_history": 2, "messages.images": 1}
+    assert manifest.cut == left_out
 
 
 def test_the_order_of_the_file_counts_where_times_do_not_rise(tmp_path: Path) -> None:
