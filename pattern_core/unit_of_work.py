@@ -65,7 +65,10 @@ class UnitOfWork:
         return events
 
     def settle(self, *, committed: bool) -> None:
-        """Call the functions added by `when_settled`, the last one first."""
+        """Call the functions added by `when_settled`, the last one first. What was to be stored is let go: functions
+        that refer to their unit of work, and to a prompt, would be freed by a garbage collection only.
+        """
+        self._writes.clear()
         while self._settled:
             self._settled.pop()(committed)
 

@@ -271,13 +271,14 @@ class _Run:
             return _Done(_ending("interrupted", "deadline_passed", message))
         config = self._config or coordination_of(plan.pattern_type, plan.pattern_config)
         self._deadline = trio.current_time() + left_s
+        noted = self._noted  # a room that refers to its run is left to the garbage collection
         self._room = Room(
             message=self._content,
             members=plan.workers,
             state=deepcopy(dict(plan.state)),
             random=seeded_randomness(self.turn.seed),
             config=config,
-            tell=lambda name, data: self._noted.append(Draft(name, data)),
+            tell=lambda name, data: noted.append(Draft(name, data)),
         )
         self._coordination = config.run(self._room)
         self._next = self._after(None)
@@ -322,7 +323,7 @@ class _Run:
             places[f"{question.member.id}:{self._counts[question.member.id]}"] = question
         new = places.keys() - self._known
         if len(new) < len(places):
-            self._noted = []  # stored with those that were asked before
+            self._noted.clear()  # stored with those that were asked before
         if new and self._counts.total() > config.max_turns:
             raise LimitReached(f"the group asked its members {config.max_turns} times, its max_turns")
         seen, said = self._journal.events.latest, self._said(places)
@@ -405,7 +406,8 @@ class _Run:
         except (NotFound, Conflict):  # deleted, hibernated or archived since the turn started
             return
         await self.runs.actors.submit(arrival)
-        self.is_begun, self._noted = True, []
+        self.is_begun = True
+        self._noted.clear()
         self.is_known.set()
 
     def _store_begin(self, connection: Connection) -> int:

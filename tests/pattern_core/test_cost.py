@@ -6,6 +6,7 @@ deltas have commits of their own. The conversation is within its window.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import sys
 from collections import Counter
@@ -38,6 +39,7 @@ TEXT = words(400, 2)
 WARM = 20  # turns before the first that counts: statements are prepared, caches filled
 BATCHES = 3
 TURNS = 40
+GARBAGE_MAX = 5  # objects that only a garbage collection frees; it was 62
 WAL_HEADER_BYTES, FRAME_HEADER_BYTES = 32, 24
 
 
@@ -120,6 +122,23 @@ async def test_a_turn_compiles_no_statement() -> None:
         compiled.clear()
         await bench.turn(bench.agents[0], TEXT)
     assert not compiled, compiled[:20]
+
+
+@pytest.mark.parametrize("has_group", [False, True])
+async def test_what_a_turn_used_is_freed_at_once(has_group: bool) -> None:
+    """It is not left to a garbage collection, for which the whole server waits: prompts are large."""
+    async with world(steps=2, has_group=has_group) as bench:
+        for _ in range(WARM):
+            await take_turn(bench, bench.agents[0], has_group=has_group)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(TURNS):
+                await take_turn(bench, bench.agents[0], has_group=has_group)
+            left = gc.collect()
+        finally:
+            gc.enable()
+    assert left / TURNS < GARBAGE_MAX
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="other versions of Python count calls differently")
