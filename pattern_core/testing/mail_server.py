@@ -209,7 +209,10 @@ class MailServer:
                     await lines.send(f"{-self.refuses} not now")
                 case b"DATA":
                     await lines.send("354 continue")
-                    mail = message_from_bytes(await lines.until_dot(), policy=policy.default)
+                    if (said := await lines.read(b"\r\n.\r\n")) is None:
+                        return  # a mail without its end is none
+                    whole = re.sub(rb"(?m)^\.", b"", said) + b"\r\n"  # SMTP doubles dots
+                    mail = message_from_bytes(whole, policy=policy.default)
                     assert isinstance(mail, EmailMessage)
                     self.sent.append(mail)
                     if self.drops:
@@ -246,11 +249,6 @@ class _Lines:
         line, _, rest = bytes(self._buffer).partition(end)
         self._buffer = bytearray(rest)
         return line
-
-    async def until_dot(self) -> bytes:
-        """Return a mail, as it was before SMTP doubled its dots."""
-        mail = await self.read(b"\r\n.\r\n") or b""
-        return re.sub(rb"(?m)^\.", b"", mail) + b"\r\n"
 
 
 async def _serve(speak: Callable[[_Lines], Any], stream: trio.abc.Stream) -> None:
