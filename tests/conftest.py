@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from functools import cache
 from pathlib import Path
 
@@ -31,6 +32,9 @@ settings.load_profile("pattern")
 httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
 # Tests start hundreds of servers and commands: modules are compiled once and not at every start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A shell that runs the tests in the background has them ignore Ctrl-C; programs that they start are to hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
