@@ -37,7 +37,7 @@ MIB_PER_ACCOUNT, CPU_SHARE, STORM_MIB = 2.0, 0.01, 64.0
 EVENTS_PER_S = 1_000  # of the storm
 CONNECTIONS_MAX = 200  # of who posts
 KNOWN = {"202", "429", "not sent", "written", "answered"}
-EVERY_S = 0.5  # between two turns of each of the others
+EVERY_S = 0.47  # between two turns of each of the others; events that are posted take turns each 0.1 s
 SECRETS = {
     "hook": "a secret",
     "telegram": channels.TOKEN,
