@@ -139,6 +139,10 @@ async def test_an_agent_gets_a_message_of_a_source_every_three_seconds_at_most()
             assert len(one.prompts) == 1 + number // EVERY_S
         assert "event 0" in one.prompts[0]
         assert all(f"event {number}" in one.prompts[1] for number in (1, 2, 3))
+        one.clock.advance(-3_600_000)
+        await one.gets("after the clock was set back")
+        await one.idle()
+        assert "set back" in one.prompts[2]
 
 
 def test_filters() -> None:
