@@ -19,6 +19,8 @@ from click.shell_completion import CompletionItem
 
 from pattern_server.cli.output import DONE, FAILED, Output
 
+SWITCH_S = 0.001  # after which a thread leaves the interpreter to another one; with Python's 5 ms turns take longer
+
 
 class Entry(NamedTuple):
     """One command: the module with the click command of its name, and its line in `pattern --help`."""
@@ -180,6 +182,8 @@ def main() -> None:
     """Run the program `pattern`."""
     # Modules stay in memory: with the default threshold of 700, garbage collection uses an eighth of the start.
     gc.set_threshold(50_000)
+    # While other tasks run, a thread of a database waits this long for the interpreter, several times in a transaction.
+    sys.setswitchinterval(SWITCH_S)
     code = run(sys.argv[1:])
     gc.freeze()  # skips a last collection at exit
     sys.exit(code)

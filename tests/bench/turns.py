@@ -30,6 +30,8 @@ import apsw
 import trio
 
 from pattern_core.agents import Agent
+from pattern_server.cli import SWITCH_S
+from pattern_server.serve import YOUNG_OBJECTS_MAX
 from tests.bench.report import Figure, quantile
 from tests.bench.world import words, world
 
@@ -172,10 +174,11 @@ FRAMEWORKS = {
 
 async def serve(variant: str) -> None:
     """A child: say "ready" on standard output, then answer each line with a number of turns by what they took."""
-    gc.set_threshold(50_000)  # as the program does
+    sys.setswitchinterval(SWITCH_S)  # this, and the next lines, as the server does
     async with VARIANTS[variant]() as work:
         gc.collect()
-        gc.freeze()  # as the server does once its API is loaded
+        gc.freeze()
+        gc.set_threshold(YOUNG_OBJECTS_MAX)
         print(json.dumps("ready"), flush=True)
         while line := await trio.to_thread.run_sync(sys.stdin.readline):
             print(json.dumps(await work(int(line))), flush=True)

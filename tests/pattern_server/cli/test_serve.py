@@ -21,6 +21,13 @@ from pattern_server.serve import Ready
 from tests.pattern_server.cli.conftest import Pattern, serving
 
 
+def test_no_thread_keeps_the_interpreter_for_long() -> None:
+    code = "import sys; sys.argv = ['pattern', '--version']; from pattern_server.cli import main; main()"
+    code = f"import atexit, sys; atexit.register(lambda: print(sys.getswitchinterval())); {code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout.splitlines()[-1]) <= 0.001
+
+
 @pytest.mark.slow
 def test_the_first_start_makes_a_token_that_works_and_the_second_none(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
