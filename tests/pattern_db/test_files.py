@@ -215,6 +215,11 @@ def test_what_cannot_be_locked_is_closed(tmp_path: Path, monkeypatch: pytest.Mon
         os.fstat(descriptor)
 
 
+def test_a_part_of_the_program_that_is_missing_is_named() -> None:
+    with pytest.raises(FileNotFoundError, match=r"^nothing\.sql is missing; reinstall pattern-server$"):
+        files.shipped("nothing.sql")
+
+
 def test_a_files_digest(tmp_path: Path) -> None:
     (tmp_path / "words").write_bytes(b"abc")
     # Source: FIPS 180-2, appendix B.1.

@@ -102,6 +102,7 @@ def test_what_is_known_of_a_model_is_said() -> None:
         "prompt_window": 4_000, "input_price": 3_000_000, "cache_read_price": 300_000,
         "output_price": 15_000_000, "as_of": "2026-11-01", "tools": True, "images": True,
     }  # fmt: skip
+    assert "price unknown; usage is counted in tokens only" in model_lines({**rich, "output_price": None})
     assert list(model_lines(rich)) == [
         "window 32,000 tokens (server), of which this agent uses 4,000; answers up to 8,000",
         "tool profile small (so): remember, search",
