@@ -17,9 +17,6 @@ from pattern_server.sections import HttpConfig
 
 KNOWN_MAX = 10_000  # names of one rate; the one that was used longest ago is forgotten
 BURST_S = 10.0  # requests of this time may come at once
-POSTED_PER_S = 10.0  # events of one source that is called, each of which is a request; more wait, or are refused
-PATIENCE_S = 5.0  # for which one waits for its turn; services wait twice as long for an answer
-EVENTS_PER_S = 20.0  # of one source that is asked; more are read later
 
 
 class Rate:
@@ -63,7 +60,7 @@ class Rate:
 
 class RequestRates:
     """How many requests a second clients may send: an address without a valid token, a token, a user, and all users
-    to one constellation; and services to one source.
+    to one constellation.
     """
 
     def __init__(self, config: HttpConfig) -> None:
@@ -71,19 +68,10 @@ class RequestRates:
         self._of_token = Rate.per_second(config.rate_per_token, "requests with this token")
         self._of_user = Rate.per_second(config.rate_per_user, "requests of this user")
         self._of_constellation = Rate.per_second(config.rate_per_constellation, "requests to this constellation")
-        self._of_source = Rate(1, 1 / POSTED_PER_S, "events of this source")
 
     def use_address(self, address: str) -> None:
         """Count a request without a valid token. Raises Overloaded: there are too many."""
         self._of_address.use(network_of(address))
-
-    async def use_source(self, path: str) -> None:
-        """Wait for the turn of an event that is posted to a source, so that a burst does not hold up others.
-
-        Raises:
-            Overloaded: too many are before it.
-        """
-        await trio.sleep(self._of_source.use(path, PATIENCE_S))
 
     def use_token(self, caller: Principal, constellation: str | None) -> None:
         """Count a request with a valid token, to a constellation or to none. Raises Overloaded: there are too many."""

@@ -18,21 +18,25 @@ import trio
 
 from pattern_core.errors import Conflict, NotFound, PatternError, instead_of
 from pattern_core.ids import Clock, Randomness
+from pattern_core.sources.source import Arrivals
 from pattern_core.timers import sleep_until
 from pattern_db.columns import iso
 from pattern_db.errors import DatabaseError, RowNotFound
 from pattern_db.tables import source_accounts
 from pattern_db.tables.source_accounts import SourceAccountRow
 from pattern_server.global_database import GlobalDatabase
-from pattern_server.rates import EVENTS_PER_S, Rate
+from pattern_server.rates import Rate
 from pattern_server.supervisor import WAKES_AT_ONCE
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
-    from pattern_core.sources.source import Arrivals, SourceAccount, SourceKind
+    from pattern_core.sources.source import SourceAccount, SourceKind
 
 FIRST_WAIT_S = 2.0  # after the first failure; twice that after the second …
 WAIT_S_MAX = 900.0
+EVENTS_PER_S = 20.0  # of one source that is asked; more are read later
+POSTED_PER_S = 10.0  # of one that is called, each of which is a request; more wait, or are refused
+PATIENCE_S = 5.0  # for which one waits for its turn; services wait twice as long for an answer
 STORED_MAX = 20  # events at once: what is stored at once holds up the turns of others
 KEPT_WAIT_S = 60.0  # shorter waits are not written down: a start asks at once
 
@@ -63,7 +67,9 @@ class SourceAccounts:
         self._randomness = randomness
         self._known: dict[str, Mapping[str, bool]] = {}  # by constellation: its accounts, as it reported them
         self._tasks: dict[str, trio.CancelScope] = {}
+        self._called: dict[str, tuple[str, SourceKind, SourceAccount]] = {}  # with their constellations
         self._rate = Rate(STORED_MAX, 1 / EVENTS_PER_S, "events")
+        self._posted = Rate(1, 1 / POSTED_PER_S, "events of this source")
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
         self._nursery: trio.Nursery | None = None
         self.polls: Counter[str] = Counter()  # by outcome: events, nothing, failure
@@ -95,6 +101,7 @@ class SourceAccounts:
         due = {one: now if is_asked else None for one, is_asked in accounts.items()}
         await self._registry.write(source_accounts.replace, constellation_id, due)
         for gone in self._known.get(constellation_id, {}).keys() - accounts.keys():
+            self._called.pop(gone, None)
             if gone in self._tasks:
                 self._tasks.pop(gone).cancel()
         self._known[constellation_id] = dict(accounts)
@@ -114,14 +121,24 @@ class SourceAccounts:
             raise NotFound(f"there is no source {account_id!r} on this server") from None
 
     async def called(self, account_id: str, headers: Mapping[str, str], body: bytes) -> bool:
-        """Store the event that a service posts; return False if it was known.
+        """Store the event that a service posts, in its turn, so that a burst does not hold up others; return False if
+        it was known. Who cannot prove that the event is from the service takes no turn.
 
         Raises:
             NotFound: there is no such account that is called, or it is paused.
-            PatternError: as `Sources.called`.
+            PermissionDenied: it is not from the service.
+            Overloaded: too many are before it.
+            PatternError: as `Sources.receive`.
         """
-        async with self.use(await self.owner_of(account_id)) as constellation:
-            return await constellation.sources.called(account_id, headers, body)
+        if account_id not in self._called:
+            owner = await self.owner_of(account_id)
+            async with self.use(owner) as constellation:
+                self._called[account_id] = owner, *await constellation.sources.account(account_id)
+        owner, kind, account = self._called[account_id]
+        event = await kind.called(account, headers, body)
+        await trio.sleep(self._posted.use(account_id, PATIENCE_S))
+        async with self.use(owner) as constellation:
+            return bool(await constellation.sources.receive(account_id, Arrivals(events=[event])))
 
     async def run(self) -> None:
         """Ask all accounts until cancelled."""

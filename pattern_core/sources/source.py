@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import trio
 
-from pattern_core.errors import InvalidInput
+from pattern_core.errors import InvalidInput, NotFound
 from pattern_core.ids import Clock
 from pattern_core.untrusted import plain
 from pattern_core.web.download import BYTES_MAX, Download, Downloader, check_status
@@ -271,7 +271,7 @@ class SourceKind(ABC):
         Raises:
             PatternError: it is not from the service, or too old.
         """
-        raise NotImplementedError
+        raise NotFound("this source is asked, and not called by its service")
 
     async def download(self, account: SourceAccount, ref: str) -> bytes:
         """Return the bytes of a file that came with an event.

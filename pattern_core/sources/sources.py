@@ -286,20 +286,6 @@ class Sources:
             return error.message, ""
         return None, link
 
-    async def called(self, source_id: str, headers: Mapping[str, str], body: bytes) -> bool:
-        """Store the event that a service posts; return False if it was known.
-
-        Raises:
-            NotFound: there is no such source, or it is not one that is called.
-            PermissionDenied: it is not from the service.
-            PatternError: as `receive`.
-        """
-        kind, account = await self.account(source_id)
-        if not kind.is_called:
-            raise NotFound(f"there is no source {source_id!r} that is called")
-        event = await kind.called(account, headers, body)
-        return bool(await self.receive(account.row.id, Arrivals(events=[event])))
-
     async def deliveries(self, source_id: str, limit: int, *, before: str | None = None) -> list[OutboxRow]:
         """Return what was and is to be delivered for a source, newest first; those older than the id `before`."""
         return await self.storage.database.read(sources.newest_of, source_id, limit, before)

@@ -29,13 +29,12 @@ from pattern_db.connection import opened_at
 from pattern_db.database import DatabaseThreads
 from pattern_db.tables.constellations import ConstellationRow
 from pattern_db.tables.sources import SourceRow
-from pattern_server import rates
+from pattern_server import sources
 from pattern_server.accounts import Accounts
 from pattern_server.global_database import open_global
 from pattern_server.http.border import FLOOD_PAUSE_S
 from pattern_server.metrics import Metrics
-from pattern_server.rates import EVENTS_PER_S
-from pattern_server.sources import STORED_MAX, SourceAccounts
+from pattern_server.sources import EVENTS_PER_S, PATIENCE_S, STORED_MAX, SourceAccounts
 from tests.pattern_server.place import Place, config_for, serving
 from tests.support import rows, until
 
@@ -177,7 +176,7 @@ async def test_a_service_posts_and_its_event_is_stored_before_the_answer(tmp_pat
 async def test_events_that_are_posted_take_turns_and_those_too_many_are_refused_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rates, "POSTED_PER_S", 1.0)
+    monkeypatch.setattr(sources, "POSTED_PER_S", 1.0)
     statuses = Counter[int]()
     async with asking(tmp_path) as place, httpx2.AsyncClient(timeout=20) as client:
         hooks = [await source(place, "webhook", number, secret="hook", signature="token") for number in "12"]
@@ -189,7 +188,7 @@ async def test_events_that_are_posted_take_turns_and_those_too_many_are_refused_
             statuses[answer.status_code] += 1
             took_s = trio.current_time() - began
             if answer.status_code == 429:
-                assert int(answer.headers["retry-after"]) > rates.PATIENCE_S and "connection" not in answer.headers
+                assert int(answer.headers["retry-after"]) > PATIENCE_S and "connection" not in answer.headers
                 assert took_s > FLOOD_PAUSE_S  # a sender that waits for answers sends no more of them than that
             else:
                 assert took_s > statuses[202] - 1.1
@@ -201,6 +200,16 @@ async def test_events_that_are_posted_take_turns_and_those_too_many_are_refused_
                 assert (await other.post(second, content=b"1", headers=headers)).status_code == 202
                 assert trio.current_time() - began < 1
     assert statuses[202] in (6, 7) and statuses[429] == 10 - statuses[202]
+
+
+async def test_who_cannot_prove_an_event_takes_no_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "POSTED_PER_S", 0.01)
+    async with asking(tmp_path) as place, httpx2.AsyncClient() as client:
+        url = f"{place.url}/hooks/{await source(place, 'webhook', secret='hook', signature='token')}"
+        for _ in range(3):
+            assert (await client.post(url, content=b"1", headers={"X-Token": "wrong"})).status_code == 403
+        with trio.fail_after(10):
+            assert (await client.post(url, content=b"1", headers={"X-Token": "a secret"})).status_code == 202
 
 
 async def test_a_constellation_that_is_gone_is_asked_no_more(tmp_path: Path) -> None:

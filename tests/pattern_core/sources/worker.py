@@ -131,7 +131,8 @@ async def listens(world: Running, job: Job) -> None:
         if job.variant == "early":
             await stream.send_all(b"202")
             await trio.sleep(EARLY_S)
-        await sources.called(account.row.id, json.loads(headers), body)
+        event = await kind.called(account, json.loads(headers), body)
+        await sources.receive(account.row.id, Arrivals(events=[event]))
         with suppress(trio.BrokenResourceError):  # it was answered early
             await stream.send_all(b"202")
 
