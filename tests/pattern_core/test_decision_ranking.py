@@ -165,6 +165,7 @@ def test_of_many_only_those_with_two_of_the_words_are_read() -> None:
     index = indexed(rows)
     assert index.likely(["word7", "garden"]) == ["d7"]
     assert index.likely(["lisbon", "garden"]) == index.likely(["word7"]) == index.likely(["porto"]) == []
+    assert index.likely(["nowhere", "never"]) == []
     many = index.likely(["decision", "garden", "word9"])
     assert (len(many), many[0]) == (SCORED_MAX, "d9")
 

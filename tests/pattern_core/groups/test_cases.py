@@ -148,6 +148,9 @@ async def test_147_a_pipelines_stages_hand_on_skip_retry_fall_back_abort_and_run
             stages = [first, {"name": "bob", "timeout_s": 0.01, **failure}, {"name": "cleo"}]
             await group(world, "pipeline", {"stages": stages})
             assert (await said(world, "go"), await asked(world.database)) == (wanted, whom)
+            if failure["on_failure"] == "retry":
+                whys = await world.database.read(rows, "SELECT why FROM group_ask ORDER BY asked")
+                assert whys == [("stage ada",), ("stage bob",), ("stage bob, attempt 2",)]
     async with running(otherwise=speak) as world:
         await group(world, "pipeline", {"stages": [{"name": "ada"}, {"name": "cleo"}], "parallel_stages": True})
         assert await said(world) == "ada: ada answers\n\ncleo: cleo answers"
