@@ -68,6 +68,7 @@ class McpSection:
     effect: ConfiguredEffect = EffectClass.UNSAFE
     effects: Mapping[str, ConfiguredEffect] = field(default_factory=dict)  # the same for single tools, by their names
     trust_hints: bool = False  # use `readOnlyHint` and `idempotentHint` of the server where `effects` has no entry
+    for_strangers: bool = False  # also for people in channels who may only chat, and in rooms
     lazy: bool = True  # start the server when an agent needs it; `false`: keep it running
     protocol: Protocol = "auto"  # `legacy`: do not send the handshake of 2026 and later
     start_timeout_s: Seconds = 30.0  # until its tools are listed

@@ -94,7 +94,7 @@ def _tool(server: str, settings: McpSettings, offered: OfferedTool, call: CallTo
         parameters=plain_schema(offered["inputSchema"]),
         run=run,
         check=dict,  # only the server checks them
-        for_strangers=True,  # it knows nothing of conversations; what else it knows, rules can keep from them
+        for_strangers=settings.for_strangers,
         timeout_s=settings.start_timeout_s + settings.call_timeout_s + MARGIN_S,
     )
     return tool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -49,7 +50,9 @@ async def test_a_tool_and_its_call() -> None:
     assert tool.description == "A tool of the MCP server `notes`, which describes it itself: Finds notes."
     assert (tool.effect, tool.timeout_s) == (EffectClass.UNSAFE, 95)
     assert tool.returns_untrusted_text
-    assert not tool.enabled_by_default
+    assert not tool.enabled_by_default and not tool.for_strangers
+    [shown] = tools_of("notes", replace(SETTINGS, for_strangers=True), [offered("find")], call)
+    assert shown.for_strangers
     arguments = {"context": 1, "self": 2, "a-b": 3}  # names that are none of ours
     assert await tool.call(CONTEXT, arguments) == f"notes__find find {arguments} key_1"
 
