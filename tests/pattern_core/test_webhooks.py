@@ -234,6 +234,8 @@ async def test_what_waits_for_a_webhook_goes_with_it() -> None:
         await here.world.say("hello")
         await here.sent(1)
         await here.world.constellation.webhooks.delete("pager")
+        told = "SELECT name FROM event WHERE name GLOB 'webhook.*' ORDER BY seq"
+        assert await here.world.database.read(rows, told) == [("webhook.created",), ("webhook.deleted",)]
         assert await here.found() == []
         await here.pass_time(DAY_S)
         await until(lambda: here.world.constellation.is_idle)

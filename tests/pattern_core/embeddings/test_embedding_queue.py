@@ -391,6 +391,21 @@ async def test_a_failure_by_chance_sets_nothing_aside(autojump_clock: MockClock,
     assert (set(vectors), refused) == ({"h1"}, {})
 
 
+async def test_nothing_is_kept_of_texts_that_are_not_asked_for_again(autojump_clock: MockClock) -> None:
+    class Breaking(PickyEmbedder):
+        async def embed(self, texts: Sequence[str], *, purpose: Purpose) -> list[bytes]:
+            self.word = "" if f"text {TEXTS_MAX}" in texts else self.word
+            return await super().embed(texts, purpose=purpose)
+
+    embedder = Breaking("poison")
+    portions, info = Portions(embedder), await embedder.info()
+    with pytest.raises(EmbedderUnavailable):
+        await portions.embed({**TEXTS, "h0": "poison"}, info)
+    embedder.word = "poison"
+    vectors, refused = await portions.embed({"h1": "text 1"}, info)
+    assert (set(vectors), refused) == ({"h1"}, {})
+
+
 async def test_what_fails_for_a_harmless_text_too_is_no_text_s_fault(autojump_clock: MockClock) -> None:
     embedder = PickyEmbedder("", retry_after_s=3.0)
     portions, info = Portions(embedder), await embedder.info()

@@ -98,6 +98,8 @@ def test_a_folder_tells_its_dimension_and_has_a_fingerprint(tmp_path: Path) -> N
     assert find(EmbedderSettings(model=str(folder))).fingerprint == source.fingerprint
     (folder / "model.safetensors").write_bytes(b"other weights")
     assert find(EmbedderSettings(model=str(folder))).fingerprint != source.fingerprint
+    (folder / "1_Pooling" / "config.json").unlink()
+    assert find(EmbedderSettings(model=str(folder))).dimension == 8
 
 
 @pytest.mark.usefixtures("has_torch")
