@@ -8,6 +8,7 @@ import json
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
+from uuid import UUID
 
 import trio
 
@@ -42,7 +43,7 @@ class SlackServer(GatewayServer):
         self.files: dict[str, bytes] = {}  # by path: what may be downloaded
         self.history: dict[str, list[dict[str, Any]]] = {}
         self._patience_s = patience_s
-        self._ids: set[str] = set()
+        self._ids: set[UUID] = set()
         self._tickets: set[str] = set()  # each opens one connection
         self._number = 0
         self._waiting: dict[str, dict[str, Any]] = {}  # envelopes that are not acknowledged
@@ -160,8 +161,8 @@ class SlackServer(GatewayServer):
             return _refused("msg_too_long" if given["text"] else "no_text")
         if given["channel"][0] != "D" and given["channel"] != ROOM:
             return _refused("channel_not_found")
-        if self.forgetful or given["client_msg_id"] not in self._ids:
-            self._ids.add(given["client_msg_id"])
+        if self.forgetful or UUID(given["client_msg_id"]) not in self._ids:
+            self._ids.add(UUID(given["client_msg_id"]))
             about = {"user": BOT, "bot_id": "B99", "text": given["text"]}
             message = self._message(given["channel"], about, given.get("thread_ts", ""))
             self.sent.append({**given, "ts": message["ts"]})
