@@ -348,6 +348,8 @@ def test_a_message_is_embedded_with_what_was_said_before() -> None:
     before = Said(text="Will you go to Lisbon?", speaker="Ruth")
     assert texts_of(message("Yes, in May.", "Bea", before)) == ["Ruth: Will you go to Lisbon?\nBea: Yes, in May."]
     assert texts_of(message("Yes.", None, Said(text=" ", speaker=None))) == ["Yes."]
+    pieces = pieces_of(message("Yes, in May. " * 500, "Bea", before))
+    assert [piece.before for piece in pieces] == [3, *[0] * (len(pieces) - 1)] and len(pieces) > 2
 
 
 def test_of_a_long_message_before_only_the_end_counts() -> None:

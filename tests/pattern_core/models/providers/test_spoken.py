@@ -56,6 +56,7 @@ ANSWERS: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "hermes lacks a brace": (f"<tool_call>{CALL[:-1]}</tool_call>", [("search", TEA)]),
     "hermes broken": ('<tool_call>{"name": "block", "arguments": {"query": "te', [("block", 'invalid {"query": "te')]),
     "hermes unknown tool": ('<tool_call>{"name": "fly", "arguments": {}}</tool_call>', [("fly", "{}")]),
+    "mistral unknown tool": ('[TOOL_CALLS]fly[ARGS]{"to": "the moon"}', [("fly", '{"to": "the moon"}')]),
     "hermes without arguments": ('<tool_call>{"name": "block"}</tool_call>', [("block", "{}")]),
     "qwen coder": (f"```json\n{CALL}\n```", [("search", TEA)]),
     "qwen coder tools": (f"<tools>\n{CALL}\n</tools>", [("search", TEA)]),
