@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from pattern_core.ids import SystemClock, now_text
 from pattern_db.connection import Connection, opened_at
@@ -268,6 +269,23 @@ def test_an_unknown_model_and_a_server_that_is_away(data_dir: Path, tmp_path: Pa
         " [providers.mine]."
     ]
     assert ("web", "ok", "agents may reach only example.org; no search engine is configured") in found
+
+
+def test_models_are_looked_for_at_the_port_that_their_address_means(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: set[tuple[str, int]] = set()
+
+    async def refuse(host: str, port: int, **_more: object) -> None:
+        tried.add((host, port))
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(trio, "open_tcp_stream", refuse)
+    given = {"a": "http://a.example/v1", "b": "https://b.example/v1", "c": "https://c.example:8443/v1"}
+    sections = (f'[providers.{name}]\nkind = "openai"\nbase_url = "{url}"\n' for name, url in given.items())
+    (tmp_path / "pattern.toml").write_text("".join(sections))
+    [*examine(load(tmp_path / "pattern.toml", data_dir=data_dir))]
+    assert tried == {("a.example", 80), ("b.example", 443), ("c.example", 8443)}
 
 
 def test_what_keeps_mcp_servers_from_being_started(data_dir: Path, tmp_path: Path) -> None:
