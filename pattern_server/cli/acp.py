@@ -37,7 +37,7 @@ AGAIN = "\n\n(The answer was interrupted; it begins again.)\n\n"
 
 # Codes of JSON-RPC 2.0, and those of the protocol.
 NOT_JSON, NOT_A_REQUEST, NO_METHOD, NOT_VALID, FAILED = -32700, -32600, -32601, -32602, -32603
-CODES: Mapping[int, int] = {401: -32000, 404: -32002, 400: NOT_VALID, 422: NOT_VALID}  # by HTTP status
+CODES: Mapping[int, int] = {401: -32000, 404: -32002, 422: NOT_VALID}  # by HTTP status
 
 CAPABILITIES: Json = {
     "loadSession": True,
