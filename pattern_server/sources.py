@@ -18,7 +18,7 @@ import trio
 
 from pattern_core.errors import Conflict, NotFound, PatternError, instead_of
 from pattern_core.ids import Clock, Randomness
-from pattern_core.sources.source import Arrivals
+from pattern_core.sources.source import Arrivals, SourceEvent
 from pattern_core.timers import sleep_until
 from pattern_db.columns import iso
 from pattern_db.errors import DatabaseError, RowNotFound
@@ -120,25 +120,38 @@ class SourceAccounts:
         except RowNotFound:
             raise NotFound(f"there is no source {account_id!r} on this server") from None
 
-    async def called(self, account_id: str, headers: Mapping[str, str], body: bytes) -> bool:
-        """Store the event that a service posts, in its turn, so that a burst does not hold up others; return False if
-        it was known. Who cannot prove that the event is from the service takes no turn.
+    async def posted(self, account_id: str, headers: Mapping[str, str], body: bytes) -> SourceEvent:
+        """Return the event that a service posts, in its turn, so that a burst does not hold up others. Who cannot prove
+        that it is from the service takes no turn.
 
         Raises:
             NotFound: there is no such account that is called, or it is paused.
             PermissionDenied: it is not from the service.
             Overloaded: too many are before it.
+            PatternError: it cannot be an event.
+        """
+        _owner, kind, account = await self._account(account_id)
+        event = await kind.called(account, headers, body)
+        await trio.sleep(self._posted.use(account_id, PATIENCE_S))
+        return event
+
+    async def receive(self, account_id: str, event: SourceEvent) -> bool:
+        """Store an event that `posted` returned; return False if it was known.
+
+        Raises:
+            NotFound: there is no such account, or it is paused.
             PatternError: as `Sources.receive`.
         """
+        owner, _kind, _account = await self._account(account_id)
+        async with self.use(owner) as constellation:
+            return bool(await constellation.sources.receive(account_id, Arrivals(events=[event])))
+
+    async def _account(self, account_id: str) -> tuple[str, SourceKind, SourceAccount]:
         if account_id not in self._called:
             owner = await self.owner_of(account_id)
             async with self.use(owner) as constellation:
                 self._called[account_id] = owner, *await constellation.sources.account(account_id)
-        owner, kind, account = self._called[account_id]
-        event = await kind.called(account, headers, body)
-        await trio.sleep(self._posted.use(account_id, PATIENCE_S))
-        async with self.use(owner) as constellation:
-            return bool(await constellation.sources.receive(account_id, Arrivals(events=[event])))
+        return self._called[account_id]
 
     async def run(self) -> None:
         """Ask all accounts until cancelled."""

@@ -69,6 +69,7 @@ LONG_BODIES = (
 )
 
 _OF_CONSTELLATION = re.compile(rf"(?:{API}/constellations|/mcp)/([^/]+)")
+_HOOK = re.compile(r"/hooks/([^/]+)")
 _ENCODING = re.compile(r"([\w*-]+)\s*(?:;\s*q=([01](?:\.\d+)?))?")  # one of `Accept-Encoding`, with its quality
 _KEPT = ("content-encoding", "etag")  # headers of answers that are not compressed
 # The value of `for`, without quotes, brackets and the port: `for="[2001:db8::1]:4711"`, or any other text.
@@ -110,8 +111,6 @@ class Border:
         given = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
         request_id = given if _REQUEST_ID.fullmatch(given) else self._ids.new("req")
         exchange = HttpExchange(scope, receive, send, request_id)
-        if scope["path"].startswith("/hooks/"):
-            exchange.flood_pause_s = FLOOD_PAUSE_S * (1 + 2 * self._server.runtime.randomness.random())
         address = client_of(scope, self._server.config.http.trusted_proxies)
         scope["client"] = (address, 0)
         exchange.patience = patience = state.get(GONE) or trio.CancelScope()
@@ -125,6 +124,9 @@ class Border:
                 hint = f"no answer within {self._server.config.http.answer_timeout_s:g} s; what was accepted continues"
                 await exchange.refuse(problem("unavailable", hint))
         except (PatternError, DatabaseError) as error:
+            if isinstance(error, Overloaded) and scope["path"].startswith("/hooks/"):
+                # Until the answer, a sender waits with its next events. Those of many do not come together again.
+                await trio.sleep(FLOOD_PAUSE_S * (1 + 2 * self._server.runtime.randomness.random()))
             await exchange.refuse(of_error(error))
         except ClientGone:
             pass
@@ -174,6 +176,11 @@ class Border:
                 await trio.to_thread.run_sync(scope["app"].load, scope)
             longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
             await exchange.read_body(max(config.body_bytes_max, longer))
+            if scope["method"] == "POST" and (
+                hook := _HOOK.fullmatch(path)
+            ):  # the routes cost more than a refusal may, and a burst has many
+                given = dict(Headers(scope=scope))
+                scope["state"]["event"] = await self._server.sources.posted(hook[1], given, exchange.body or b"")
             await self._app({**scope}, exchange.receive, exchange.send)
             if stream := scope["state"].pop(STREAM, None):
                 with self._server.metrics.streaming("sse") as dropped:
@@ -306,7 +313,6 @@ class HttpExchange:
     body: bytes | None = None  # None until it has arrived completely
     status: int = UNANSWERED
     size: int = 0
-    flood_pause_s: float = 0.0  # before status 429: a sender waits with its next events; many do not return together
     patience: trio.CancelScope | None = None  # its deadline ends with the beginning of the answer
     _head: Message | None = None  # until the first piece of the body, which may be compressed
     _is_body_read: bool = False
@@ -352,8 +358,6 @@ class HttpExchange:
     async def send(self, message: Message) -> None:
         """Send a piece of the answer. Called by the application."""
         if message["type"] == "http.response.start":
-            if message["status"] == HTTPStatus.TOO_MANY_REQUESTS:
-                await trio.sleep(self.flood_pause_s)
             self.status = message["status"]
             if self.patience is not None:
                 self.patience.deadline = math.inf
