@@ -31,14 +31,14 @@ class Rate:
         """Return what allows so many uses a second, and those of `BURST_S` at once."""
         return cls(max(1.0, count * BURST_S), 1 / count, what)
 
-    def use(self, name: str, patience_s: float = 0.0) -> float:
-        """Use one; return for how many seconds to wait until it is allowed, at most `patience_s`.
+    def use(self, name: str, patience_s: float = 0.0, uses: int = 1) -> float:
+        """Use one, or as many; return for how many seconds to wait until that is allowed, at most `patience_s`.
 
         Raises:
             Overloaded: it would be longer.
         """
         before = self._full_at.get(name, 0.0)
-        if (wait_s := self.spend(name, 1)) > patience_s:
+        if (wait_s := self.spend(name, uses)) > patience_s:
             self._full_at[name] = before
             seconds = math.ceil(wait_s)
             raise Overloaded(f"too many {self._what}; try again in {seconds} s", retry_after_s=seconds)

@@ -68,6 +68,7 @@ class SourceAccounts:
         self._known: dict[str, Mapping[str, bool]] = {}  # by constellation: its accounts, as it reported them
         self._tasks: dict[str, trio.CancelScope] = {}
         self._called: dict[str, tuple[str, SourceKind, SourceAccount]] = {}  # with their constellations
+        self._reading = trio.Lock()  # the first of a burst reads the account for all
         self._rate = Rate(STORED_MAX, 1 / EVENTS_PER_S, "events")
         self._posted = Rate(1, 1 / POSTED_PER_S, "events of this source")
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
@@ -130,6 +131,7 @@ class SourceAccounts:
             Overloaded: too many are before it.
             PatternError: it cannot be an event.
         """
+        self._posted.use(account_id, PATIENCE_S, 0)  # before the proof, which costs more than a refusal may
         _owner, kind, account = await self._account(account_id)
         event = await kind.called(account, headers, body)
         await trio.sleep(self._posted.use(account_id, PATIENCE_S))
@@ -147,11 +149,14 @@ class SourceAccounts:
             return bool(await constellation.sources.receive(account_id, Arrivals(events=[event])))
 
     async def _account(self, account_id: str) -> tuple[str, SourceKind, SourceAccount]:
-        if account_id not in self._called:
-            owner = await self.owner_of(account_id)
-            async with self.use(owner) as constellation:
-                self._called[account_id] = owner, *await constellation.sources.account(account_id)
-        return self._called[account_id]
+        if (found := self._called.get(account_id)) is not None:
+            return found
+        async with self._reading:
+            if (found := self._called.get(account_id)) is None:
+                owner = await self.owner_of(account_id)
+                async with self.use(owner) as constellation:
+                    self._called[account_id] = found = owner, *await constellation.sources.account(account_id)
+            return found
 
     async def run(self) -> None:
         """Ask all accounts until cancelled."""

@@ -176,9 +176,8 @@ class Border:
                 await trio.to_thread.run_sync(scope["app"].load, scope)
             longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
             await exchange.read_body(max(config.body_bytes_max, longer))
-            if scope["method"] == "POST" and (
-                hook := _HOOK.fullmatch(path)
-            ):  # the routes cost more than a refusal may, and a burst has many
+            if scope["method"] == "POST" and (hook := _HOOK.fullmatch(path)):
+                # Before the routes, which cost more than a refusal may: a burst has many.
                 given = dict(Headers(scope=scope))
                 scope["state"]["event"] = await self._server.sources.posted(hook[1], given, exchange.body or b"")
             await self._app({**scope}, exchange.receive, exchange.send)
