@@ -123,7 +123,7 @@ class SourceAccounts:
 
     async def posted(self, account_id: str, headers: Mapping[str, str], body: bytes) -> SourceEvent:
         """Return the event that a service posts, in its turn, so that a burst does not hold up others. Who cannot prove
-        that it is from the service takes no turn.
+        that it is from the service uses none.
 
         Raises:
             NotFound: there is no such account that is called, or it is paused.

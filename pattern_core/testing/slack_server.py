@@ -5,10 +5,10 @@ Socket Mode that the channel uses (docs.slack.dev).
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
-from uuid import UUID
 
 import trio
 
@@ -20,6 +20,7 @@ TOKEN = "xoxb-a-slack-token-for-tests"
 APP_TOKEN = "xapp-a-slack-token-for-tests"
 BOT, ROOM = "U99", "C500"
 RETRIES = 3  # of an envelope, then it is given up
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # of a message, by who sends it
 
 
 class SlackServer(GatewayServer):
@@ -43,7 +44,7 @@ class SlackServer(GatewayServer):
         self.files: dict[str, bytes] = {}  # by path: what may be downloaded
         self.history: dict[str, list[dict[str, Any]]] = {}
         self._patience_s = patience_s
-        self._ids: set[UUID] = set()
+        self._ids: set[str] = set()
         self._tickets: set[str] = set()  # each opens one connection
         self._number = 0
         self._waiting: dict[str, dict[str, Any]] = {}  # envelopes that are not acknowledged
@@ -161,8 +162,10 @@ class SlackServer(GatewayServer):
             return _refused("msg_too_long" if given["text"] else "no_text")
         if given["channel"][0] != "D" and given["channel"] != ROOM:
             return _refused("channel_not_found")
-        if self.forgetful or UUID(given["client_msg_id"]) not in self._ids:
-            self._ids.add(UUID(given["client_msg_id"]))
+        if not _ID.fullmatch(given["client_msg_id"]):
+            return _refused("invalid_arguments")
+        if self.forgetful or given["client_msg_id"] not in self._ids:
+            self._ids.add(given["client_msg_id"])
             about = {"user": BOT, "bot_id": "B99", "text": given["text"]}
             message = self._message(given["channel"], about, given.get("thread_ts", ""))
             self.sent.append({**given, "ts": message["ts"]})

@@ -20,7 +20,6 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, ClassVar
 from urllib.parse import urlencode, urlsplit
-from uuid import UUID
 
 from pattern_core.errors import InvalidInput, PatternError, PermissionDenied, Unavailable
 from pattern_core.sources.gateway import Gateway, GatewayKind
@@ -235,10 +234,11 @@ class SlackChannel(GatewayKind):
     async def send(self, account: SourceAccount, chat: str, said: Outgoing, send_id: str) -> None:
         """Send a message, with two buttons if it is a question, as `SourceKind.send`. It notifies no one by name."""
         channel, _, thread = chat.partition(":")
+        name = blake2b(send_id.encode(), digest_size=16).hexdigest()
         message = {
             "channel": checked(channel, _ID),
             "text": said.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"),
-            "client_msg_id": str(UUID(bytes=blake2b(send_id.encode(), digest_size=16).digest())),
+            "client_msg_id": "-".join((name[:8], name[8:12], name[12:16], name[16:20], name[20:])),
             "unfurl_links": "false",
             "unfurl_media": "false",
         }
