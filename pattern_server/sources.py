@@ -18,7 +18,6 @@ import trio
 
 from pattern_core.errors import Conflict, NotFound, PatternError, instead_of
 from pattern_core.ids import Clock, Randomness
-from pattern_core.sources.source import Arrivals, SourceEvent
 from pattern_core.timers import sleep_until
 from pattern_db.columns import iso
 from pattern_db.errors import DatabaseError, RowNotFound
@@ -30,7 +29,7 @@ from pattern_server.supervisor import WAKES_AT_ONCE
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
-    from pattern_core.sources.source import SourceAccount, SourceKind
+    from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind
 
 FIRST_WAIT_S = 2.0  # after the first failure; twice that after the second …
 WAIT_S_MAX = 900.0
@@ -146,7 +145,7 @@ class SourceAccounts:
         """
         owner, _kind, _account = await self._account(account_id)
         async with self.use(owner) as constellation:
-            return bool(await constellation.sources.receive(account_id, Arrivals(events=[event])))
+            return await constellation.sources.receive_one(account_id, event)
 
     async def _account(self, account_id: str) -> tuple[str, SourceKind, SourceAccount]:
         if (found := self._called.get(account_id)) is not None:

@@ -219,6 +219,10 @@ class Sources:
         self.outbox.changed()
         return new
 
+    async def receive_one(self, source_id: str, event: SourceEvent) -> bool:
+        """Store an event that a service posted; return False if it was known. Raises what `receive` raises."""
+        return bool(await self.receive(source_id, Arrivals(events=[event])))
+
     def _rows(
         self, source_id: str, event: SourceEvent, receivers: Sequence[ReceiverRow], now_ms: int
     ) -> list[OutboxRow]:

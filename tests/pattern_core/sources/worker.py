@@ -132,7 +132,7 @@ async def listens(world: Running, job: Job) -> None:
             await stream.send_all(b"202")
             await trio.sleep(EARLY_S)
         event = await kind.called(account, json.loads(headers), body)
-        await sources.receive(account.row.id, Arrivals(events=[event]))
+        await sources.receive_one(account.row.id, event)
         with suppress(trio.BrokenResourceError):  # it was answered early
             await stream.send_all(b"202")
 
