@@ -29,7 +29,7 @@ from pattern_db.connection import open_connection
 from pattern_db.errors import OwnedElsewhere, RowNotFound, SchemaOutdated, StorageFailed
 from pattern_server.config import Config
 from pattern_server.listener import ListenFailed
-from pattern_server.serve import WAKE_RETRY_S, Ready, _wake_due, configure_logs, open_app, serve
+from pattern_server.serve import OURS, WAKE_RETRY_S, Ready, _wake_due, configure_logs, open_app, serve
 from tests.pattern_server.place import API, SCRIPTED, client_of, config_for, serving
 from tests.support import PATIENCE_S, until
 
@@ -365,12 +365,13 @@ async def test_events_for_a_webhook_survive_sigkill_and_keep_their_ids(alone: Pa
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """Other tests find the handlers that they had."""
-    root = logging.getLogger()
-    before = (root.handlers, root.level)
+    """Other tests find the handlers and levels that they had."""
+    root, ours = logging.getLogger(), logging.getLogger(OURS)
+    before = (root.handlers, root.level, ours.level)
     yield
-    root.handlers, level = before
+    root.handlers, level, own = before
     root.setLevel(level)
+    ours.setLevel(own)
 
 
 def fail() -> None:
