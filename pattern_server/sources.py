@@ -66,8 +66,7 @@ class SourceAccounts:
         self._randomness = randomness
         self._known: dict[str, Mapping[str, bool]] = {}  # by constellation: its accounts, as it reported them
         self._tasks: dict[str, trio.CancelScope] = {}
-        self._called: dict[str, tuple[str, SourceKind, SourceAccount]] = {}  # with their constellations
-        self._reading = trio.Lock()  # the first of a burst reads the account for all
+        self._called: dict[str, tuple[SourceKind, SourceAccount]] = {}  # those that are called
         self._rate = Rate(STORED_MAX, 1 / EVENTS_PER_S, "events")
         self._posted = Rate(1, 1 / POSTED_PER_S, "events of this source")
         self._starting = trio.CapacityLimiter(WAKES_AT_ONCE)
@@ -131,7 +130,7 @@ class SourceAccounts:
             PatternError: it cannot be an event.
         """
         self._posted.use(account_id, PATIENCE_S, 0)  # before the proof, which costs more than a refusal may
-        _owner, kind, account = await self._account(account_id)
+        kind, account = await self._account(account_id)
         event = await kind.called(account, headers, body)
         await trio.sleep(self._posted.use(account_id, PATIENCE_S))
         return event
@@ -143,19 +142,14 @@ class SourceAccounts:
             NotFound: there is no such account, or it is paused.
             PatternError: as `Sources.receive`.
         """
-        owner, _kind, _account = await self._account(account_id)
-        async with self.use(owner) as constellation:
+        async with self.use(await self.owner_of(account_id)) as constellation:
             return await constellation.sources.receive_one(account_id, event)
 
-    async def _account(self, account_id: str) -> tuple[str, SourceKind, SourceAccount]:
-        if (found := self._called.get(account_id)) is not None:
-            return found
-        async with self._reading:
-            if (found := self._called.get(account_id)) is None:
-                owner = await self.owner_of(account_id)
-                async with self.use(owner) as constellation:
-                    self._called[account_id] = found = owner, *await constellation.sources.account(account_id)
-            return found
+    async def _account(self, account_id: str) -> tuple[SourceKind, SourceAccount]:
+        if (found := self._called.get(account_id)) is None:
+            async with self.use(await self.owner_of(account_id)) as constellation:
+                self._called[account_id] = found = await constellation.sources.account(account_id)
+        return found
 
     async def run(self) -> None:
         """Ask all accounts until cancelled."""

@@ -169,6 +169,8 @@ async def test_a_service_posts_and_its_event_is_stored_before_the_answer(tmp_pat
         assert (await client.post(f"{place.url}/hooks/src_none", content=b"{}")).status_code == 404
         await place.admin.patch(f"/constellations/home/sources/{hook}", json={"enabled": False})
         assert (await client.post(url, content=b"{}", headers=headers)).status_code == 404
+        await place.admin.patch(f"/constellations/home/sources/{hook}", json={"enabled": True})
+        assert (await client.post(url, content=b"{}", headers=headers)).status_code == 202
         await place.admin.delete("/constellations/home")
         assert (await client.post(url, content=b"{}", headers=headers)).status_code == 404
 
