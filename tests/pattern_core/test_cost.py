@@ -17,6 +17,7 @@ from typing import Any
 
 import apsw
 import pytest
+import trio
 
 from pattern_core.agents import Agent
 from pattern_core.turns import actor
@@ -30,10 +31,10 @@ MOST: dict[str, float] = {
     "thread hops": 3,
     "statements": 35,  # ours, without those of full-text search
     "WAL frames": 60,
-    # Of functions in Python and built in, resumed coroutines included: 1,785, and up to 15 of trio's on a busy machine.
+    # Of functions in Python and built in, resumed coroutines included: 1,775, and up to 15 of trio's on a busy machine.
     "calls": 1_800,
 }
-# The same for a message to a group that one agent answers: 2,298, and up to 60 of trio's on a busy machine.
+# The same for a message to a group that one agent answers: 2,325, and up to 50 of trio's on a busy machine.
 MOST_IN_GROUP: dict[str, float] = {"commits": 3, "thread hops": 3, "statements": 50, "WAL frames": 75, "calls": 2_380}
 TEXT = words(400, 2)
 WARM = 20  # turns before the first that counts: statements are prepared, caches filled
@@ -145,6 +146,8 @@ async def test_what_a_turn_used_is_freed_at_once(has_group: bool) -> None:
 @pytest.mark.parametrize("has_group", [False, True])
 async def test_what_a_two_step_turn_calls(monkeypatch: pytest.MonkeyPatch, has_group: bool) -> None:
     monkeypatch.setattr(actor, "LATE_S", 3600)  # looks come by time, so a slow machine would count more per turn
+    # With Hypothesis, pytest-trio has trio sort its tasks: some 25 calls a turn that a server does not make.
+    monkeypatch.setattr(trio._core._run, "_ALLOW_DETERMINISTIC_SCHEDULING", False)
     batches: list[Counter[str]] = []
 
     def count(frame: FrameType, event: str, function: Any) -> None:
