@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import Any
 
+import trio
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -14,7 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 from pattern_core.errors import PatternError
 from pattern_db.errors import DatabaseError
@@ -78,8 +79,8 @@ EXPOSED_HEADERS = ("ETag", "Location", "Retry-After", "X-Request-Id", "Mcp-Sessi
 class Application(FastAPI):
     """An application that imports its API later: with the rooms that it needs, the import costs half a second.
 
-    `unloaded` are the modules that are still to be imported, in order. The border imports them until one has the route
-    of the request, so a command that lists constellations does not wait for the routes of agents.
+    `unloaded` are the modules that are still to be imported, in order. A request without a route imports them until one
+    has it, so a command that lists constellations does not wait for the routes of agents.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -87,6 +88,7 @@ class Application(FastAPI):
         self.unloaded = list(RESOURCES)
         self._loading = threading.Lock()
         self._described: dict[str, Any] | None = None
+        self.router.default = self._route_later
 
     def load(self, wanted: Scope | None = None) -> None:
         """Import modules until one has a route for the wanted request, or all. Call it in a thread."""
@@ -99,6 +101,12 @@ class Application(FastAPI):
                     at = 0 if router.prefix == OPENAI else len(self.router.routes)  # one path is compared after another
                     self.router.routes[at:at] = router.routes
                     del self.unloaded[0]
+
+    async def _route_later(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self.unloaded:
+            raise HTTPException(404)
+        await trio.to_thread.run_sync(self.load, scope)
+        await self.router(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """Return the description of the whole API. The first call takes half a second: make it in a thread."""

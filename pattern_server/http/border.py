@@ -172,14 +172,12 @@ class Border:
             own = f"with the token {principal.token_id or principal.username}"
             bounds = {own: config.http.requests_per_token_max, "with a token": config.http.requests_max}
         with self._counted(bounds):
-            if scope["app"].unloaded and path.startswith(("/api/", "/mcp/", "/hooks/", f"{OPENAI}/")):
-                await trio.to_thread.run_sync(scope["app"].load, scope)
             longer = next((bound for pattern, bound in LONG_BODIES if pattern.fullmatch(path)), 0)
             await exchange.read_body(max(config.body_bytes_max, longer))
             if scope["method"] == "POST" and (hook := _HOOK.fullmatch(path)):
                 # Before the routes, which cost more than a refusal may: a burst has many.
                 given = dict(Headers(scope=scope))
-                scope["state"]["event"] = await self._server.sources.posted(hook[1], given, exchange.body or b"")
+                scope["state"]["new"] = await self._server.sources.posted(hook[1], given, exchange.body or b"")
             await self._app({**scope}, exchange.receive, exchange.send)
             if stream := scope["state"].pop(STREAM, None):
                 with self._server.metrics.streaming("sse") as dropped:

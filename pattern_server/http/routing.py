@@ -307,10 +307,13 @@ class ApiRoute(APIRoute):
 
     def matches(self, scope: MutableMapping[str, Any]) -> tuple[Match, MutableMapping[str, Any]]:
         """Return whether and how the route matches. Called by the framework, for one route after another: so most of
-        them are left out by a quick look.
+        them are left out by a quick look. One of another method matches only when all modules are imported, of which
+        one may have the right one.
         """
         if scope["path"].startswith(self._prefix) and self.path_regex.match(scope["path"]) is not None:
-            return super().matches(scope)
+            match, more = super().matches(scope)
+            if match is Match.FULL or not scope["app"].unloaded:
+                return match, more
         return Match.NONE, {}
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
