@@ -191,10 +191,10 @@ class Sources:
         bounded = [event.bounded for event in arrived.events]
         receivers, now_ms = await self.receivers(source_id), self.storage.clock.now_ms()
         rows = [(event, [] if event.is_old else self._rows(source_id, event, receivers, now_ms)) for event in bounded]
-        new = 0
+        new, is_free = 0, False
 
         def store(connection: Connection) -> None:
-            nonlocal new
+            nonlocal new, is_free
             row = sources.find(connection, source_id)
             if not row.enabled:
                 raise Conflict(f"the source {row.name!r} is paused")
@@ -205,6 +205,7 @@ class Sources:
                     new += not event.is_old
                     for delivery in deliveries:
                         outbox.add(connection, delivery)
+                        is_free = is_free or outbox.is_free(connection, delivery.id)
             changes: dict[str, Any] = {"last_sync_at": iso(now_ms), "error": None, "failing_since": None}
             if new:
                 changes["last_event_at"] = iso(now_ms)
@@ -216,7 +217,8 @@ class Sources:
         work.store(store)
         with instead_of(RowNotFound, NotFound(f"the source {source_id} was deleted")):
             await self.storage.commit(work)
-        self.outbox.changed()
+        if is_free:  # else it is looked at after what it waits for
+            self.outbox.changed()
         return new
 
     async def receive_one(self, source_id: str, event: SourceEvent) -> bool:

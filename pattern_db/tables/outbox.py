@@ -37,8 +37,11 @@ class OutboxRow:
 _OUTBOX = Table("outbox", OutboxRow, "delivery {}", types={"status": DeliveryStatus})
 get, discard, select = _OUTBOX.get, _OUTBOX.delete, _OUTBOX.select
 # Of these targets no row passes another one that is tried again: what is said in a chat has an order.
-_IN_ORDER = "(target GLOB 'source:*' OR target GLOB 'chat:*')"
-_FIRST = "SELECT min(next_at) FROM outbox WHERE status = 'pending'"
+_IS_FREE = (
+    "NOT ((target GLOB 'source:*' OR target GLOB 'chat:*') AND EXISTS (SELECT 1 FROM outbox AS first"
+    " WHERE first.target = outbox.target AND first.status = 'pending' AND first.id < outbox.id))"
+)
+_FIRST = "SELECT next_at FROM outbox WHERE status = 'pending'"
 
 
 def add(connection: Connection, row: OutboxRow) -> None:
@@ -52,13 +55,18 @@ def due(connection: Connection, now: str, busy: Collection[str], limit: int) -> 
     rows = _OUTBOX.select(
         connection,
         "WHERE id IN (SELECT substr(min(next_at || id), 25) FROM outbox WHERE status = 'pending' AND next_at <= ?1"
-        f" AND target NOT IN (SELECT value FROM json_each(?2)) AND NOT ({_IN_ORDER} AND EXISTS (SELECT 1 FROM outbox AS"
-        " first WHERE first.target = outbox.target AND first.status = 'pending' AND first.id < outbox.id))"
-        " GROUP BY target) ORDER BY next_at, id LIMIT ?3",
+        f" AND target NOT IN (SELECT value FROM json_each(?2)) AND {_IS_FREE} GROUP BY target)"
+        " ORDER BY next_at, id LIMIT ?3",
         (now, to_json(list(busy)), limit),
     )
-    upcoming: str | None = connection.execute(f"{_FIRST} AND next_at > ?", (now,)).get
+    waits = f"{_FIRST} AND next_at > ? AND {_IS_FREE} ORDER BY next_at LIMIT 1"
+    upcoming: str | None = connection.execute(waits, (now,)).get
     return rows, upcoming
+
+
+def is_free(connection: Connection, row_id: str) -> bool:
+    """Return whether a row waits for no other row of its target."""
+    return bool(connection.execute(f"SELECT {_IS_FREE} FROM outbox WHERE id = ?", (row_id,)).get)
 
 
 def next_of(connection: Connection, row: OutboxRow, limit: int) -> list[OutboxRow]:
@@ -86,7 +94,7 @@ def set_unclear(connection: Connection, row_id: str, count: int) -> None:
 
 def first_due(connection: Connection) -> str | None:
     """Return when the constellation has something to do by itself next, a timer or a delivery; None for never."""
-    waiting: str | None = connection.execute(_FIRST).get
+    waiting: str | None = connection.execute(f"{_FIRST} ORDER BY next_at LIMIT 1").get
     return min((one for one in (waiting, timers.first_due(connection)) if one is not None), default=None)
 
 

@@ -45,6 +45,19 @@ def test_one_row_of_each_target_is_due_and_the_oldest_first(db: Connection) -> N
         outbox.get(db, "d")
 
 
+@pytest.mark.parametrize("kind", ["source", "chat"])
+def test_what_waits_for_an_older_row_of_its_target_is_nothing_to_wake_for(db: Connection, kind: str) -> None:
+    held = replace(ONE, target=f"{kind}:x", next_at=DAYS[3])
+    behind, other = replace(held, id="c", next_at=DAYS[1]), replace(held, id="d", target=f"{kind}:y", next_at=DAYS[2])
+    for row in (held, behind, other, replace(ONE, id="e", next_at=DAYS[3]), replace(ONE, id="f", next_at=DAYS[3])):
+        outbox.add(db, row)
+    assert outbox.due(db, DAYS[0], [], 9) == ([], DAYS[2])
+    assert [outbox.is_free(db, one) for one in "bcdef"] == [True, False, True, True, True]
+    outbox.discard(db, held.id)
+    assert outbox.due(db, DAYS[0], [], 9) == ([], DAYS[1])
+    assert outbox.is_free(db, behind.id)
+
+
 def test_what_is_due_first_is_a_timer_or_a_delivery(db: Connection) -> None:
     assert outbox.first_due(db) is None
     timers.put(db, TimerRow("schedule", "a", DAYS[1]))
