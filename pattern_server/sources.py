@@ -29,7 +29,7 @@ from pattern_server.supervisor import WAKES_AT_ONCE
 
 if TYPE_CHECKING:
     from pattern_core.constellation import Constellation
-    from pattern_core.sources.source import Arrivals, SourceAccount, SourceEvent, SourceKind
+    from pattern_core.sources.source import Arrivals, SourceAccount, SourceKind
 
 FIRST_WAIT_S = 2.0  # after the first failure; twice that after the second …
 WAIT_S_MAX = 900.0
@@ -119,37 +119,25 @@ class SourceAccounts:
         except RowNotFound:
             raise NotFound(f"there is no source {account_id!r} on this server") from None
 
-    async def posted(self, account_id: str, headers: Mapping[str, str], body: bytes) -> SourceEvent:
-        """Return the event that a service posts, in its turn, so that a burst does not hold up others. Who cannot prove
-        that it is from the service uses none.
+    async def posted(self, account_id: str, headers: Mapping[str, str], body: bytes) -> bool:
+        """Store an event that a service posts, in its turn, so that a burst does not hold up others; return False if it
+        was known. Who cannot prove that it is from the service uses no turn.
 
         Raises:
             NotFound: there is no such account that is called, or it is paused.
             PermissionDenied: it is not from the service.
             Overloaded: too many are before it.
-            PatternError: it cannot be an event.
+            PatternError: it cannot be an event, or as `Sources.receive`.
         """
         self._posted.use(account_id, PATIENCE_S, 0)  # before the proof, which costs more than a refusal may
-        kind, account = await self._account(account_id)
-        event = await kind.called(account, headers, body)
-        await trio.sleep(self._posted.use(account_id, PATIENCE_S))
-        return event
-
-    async def receive(self, account_id: str, event: SourceEvent) -> bool:
-        """Store an event that `posted` returned; return False if it was known.
-
-        Raises:
-            NotFound: there is no such account, or it is paused.
-            PatternError: as `Sources.receive`.
-        """
-        async with self.use(await self.owner_of(account_id)) as constellation:
-            return await constellation.sources.receive_one(account_id, event)
-
-    async def _account(self, account_id: str) -> tuple[SourceKind, SourceAccount]:
         if (found := self._called.get(account_id)) is None:
             async with self.use(await self.owner_of(account_id)) as constellation:
                 self._called[account_id] = found = await constellation.sources.account(account_id)
-        return found
+        kind, account = found
+        event = await kind.called(account, headers, body)
+        await trio.sleep(self._posted.use(account_id, PATIENCE_S))
+        async with self.use(await self.owner_of(account_id)) as constellation:  # it may be gone meanwhile
+            return await constellation.sources.receive_one(account_id, event)
 
     async def run(self) -> None:
         """Ask all accounts until cancelled."""

@@ -52,7 +52,7 @@ COMPRESSORS: Mapping[str, Callable[[bytes], bytes]] = {
     "zstd": lambda body: zstandard.compress(body, 3),
     "gzip": lambda body: zlib.compress(body, 3, wbits=31),
 }
-FLOOD_PAUSE_S = 2.0  # before an event too many of a source is refused; up to three times as long
+FLOOD_PAUSE_S = 3.0  # before an event too many of a source is refused; up to three times as long
 UNANSWERED = 499  # the status of a request if its client disconnects before the answer begins
 
 # Paths with bodies that may be longer than the setting body_bytes_max, each with its own bound in bytes.
