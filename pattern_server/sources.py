@@ -136,7 +136,7 @@ class SourceAccounts:
         kind, account = found
         event = await kind.called(account, headers, body)
         await trio.sleep(self._posted.use(account_id, PATIENCE_S))
-        async with self.use(await self.owner_of(account_id)) as constellation:  # it may be gone meanwhile
+        async with self.use(await self.owner_of(account_id)) as constellation:  # it may have been deleted since
             return await constellation.sources.receive_one(account_id, event)
 
     async def run(self) -> None:

@@ -217,7 +217,7 @@ class Sources:
         work.store(store)
         with instead_of(RowNotFound, NotFound(f"the source {source_id} was deleted")):
             await self.storage.commit(work)
-        if is_free:  # else it is looked at after what it waits for
+        if is_free:  # else the outbox finds it when the older one is delivered
             self.outbox.changed()
         return new
 
